@@ -1,0 +1,57 @@
+# Everything a newcomer needs. `make help` lists it.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# The first Python on PATH that is new enough; override with `make PYTHON=/path/to/python3.12 …`.
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+BIN := .venv/bin
+STAMP := .venv/.installed
+PYTEST_ARGS ?=
+DEMO_ARGS ?=
+
+.PHONY: help demo demo-reset test lint format bench screenshots clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(STAMP): requirements.txt
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "Recourse needs Python 3.11 or newer on PATH; none was found. Name one: make PYTHON=/path/to/python3.11" >&2; \
+		exit 1; fi
+	@echo "Making .venv with $(PYTHON) and installing the locked requirements (about 30 s) …"
+	@"$(PYTHON)" -m venv .venv || { \
+		echo "$(PYTHON) could not make a virtual environment (on Debian: apt-get install python3-venv)." >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@touch $@
+
+.venv: $(STAMP) ## the virtual environment with the hash-locked requirements
+
+demo: $(STAMP) ## everything running on this machine, with real cases; Ctrl-C stops it, data is kept
+	@exec $(BIN)/python manage.py demo $(DEMO_ARGS)
+
+demo-reset: $(STAMP) ## the demo from an empty database
+	@exec $(BIN)/python manage.py demo --reset $(DEMO_ARGS)
+
+test: $(STAMP) ## the whole suite, embedded servers and browser included
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(STAMP) ## style, types, import law
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(STAMP) ## rewrite the code in the project's style
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(STAMP) ## what an effect costs, beside a plain psycopg loop; writes build/bench.json
+	@exec $(BIN)/python -m tests.benchmark
+
+screenshots: $(STAMP) ## pictures of the console for the README
+	@exec $(BIN)/python -m tests.browser.screenshots
+
+clean: ## caches and build results; keeps .venv and the demo's data
+	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
