@@ -1,0 +1,327 @@
+"""All settings, in one file, driven by the environment; an empty environment imports and checks.
+
+What each variable does, and which a production needs, is told in docs/operating.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import structlog
+from csp.constants import NONE, SELF
+from django.core.exceptions import ImproperlyConfigured
+
+BASE_DIR: Final = Path(__file__).resolve().parent.parent
+
+
+def flag(name: str, *, default: bool) -> bool:
+    """Read a yes/no variable; anything but the words below is refused, so that a typo can't open a door."""
+    value = os.environ.get(name, "").strip().lower()
+    if value == "":
+        return default
+    if value in {"1", "true", "yes", "on"}:
+        return True
+    if value in {"0", "false", "no", "off"}:
+        return False
+    raise ImproperlyConfigured(f"{name} must be 1 or 0 (or true, false, yes, no, on, off), not {value!r}.")
+
+
+def number(name: str, *, default: float, minimum: float) -> float:
+    """Read a number variable that must be at least `minimum`."""
+    text = os.environ.get(name, "").strip()
+    if text == "":
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not value >= minimum:
+        raise ImproperlyConfigured(f"{name} must be a number of at least {minimum:g}, not {text!r}.")
+    return value
+
+
+def words(name: str, *, separator: str = ",") -> list[str]:
+    """Read a list variable; empty items are dropped."""
+    return [item.strip() for item in os.environ.get(name, "").split(separator) if item.strip()]
+
+
+def database(url: str) -> dict[str, Any]:
+    """Turn `postgresql://user:password@host:port/name?option=…` into Django's settings for one alias.
+
+    `host` may also be a query parameter, as in libpq, which is how a socket folder is named. Every
+    other parameter is handed to psycopg unchanged (`sslmode`, `sslrootcert`, `application_name`, …).
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in {"postgresql", "postgres"}:
+        raise ImproperlyConfigured("A database URL must start with postgresql://; Recourse runs on PostgreSQL only.")
+    options: dict[str, Any] = dict(parse_qsl(parts.query))
+    host = options.pop("host", "") or unquote(parts.hostname or "")
+    # A write that waits longer than this for the server to answer at all is a broken connection.
+    options.setdefault("connect_timeout", "10")
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": host,
+        "PORT": options.pop("port", "") or str(parts.port or ""),
+        "OPTIONS": options,
+        "CONN_MAX_AGE": int(number("RECOURSE_DB_CONN_MAX_AGE_SECONDS", default=60, minimum=0)),
+        "CONN_HEALTH_CHECKS": True,
+        "ATOMIC_REQUESTS": False,
+    }
+
+
+# --- What this deployment is -------------------------------------------------------------------------
+
+DEBUG = flag("RECOURSE_DEBUG", default=False)
+RECOURSE_ENVIRONMENT = os.environ.get("RECOURSE_ENVIRONMENT", "") or "Development"
+RECOURSE_STATE_DIR = os.environ.get("RECOURSE_STATE_DIR", "")
+RECOURSE_PROVIDERS_DIR = words("RECOURSE_PROVIDERS_DIR", separator=os.pathsep)
+SANDBOX_URL = os.environ.get("SANDBOX_URL", "")
+
+# Without a secret of its own a process makes one up: it imports, and checks refuse to serve with it.
+RECOURSE_SECRETS_ARE_TEMPORARY = not (
+    os.environ.get("RECOURSE_SECRET_KEY") and os.environ.get("RECOURSE_KEY_SECRET")
+)
+SECRET_KEY = os.environ.get("RECOURSE_SECRET_KEY", "") or secrets.token_urlsafe(50)
+# Mints the idempotency keys of every operation: lose it and a restored journal mints other keys.
+RECOURSE_KEY_SECRET = os.environ.get("RECOURSE_KEY_SECRET", "") or secrets.token_urlsafe(50)
+
+ALLOWED_HOSTS = words("RECOURSE_ALLOWED_HOSTS") or ["127.0.0.1", "localhost", "[::1]"]
+CSRF_TRUSTED_ORIGINS = words("RECOURSE_TRUSTED_ORIGINS")
+
+# --- Django ------------------------------------------------------------------------------------------
+
+INSTALLED_APPS = [
+    "console",
+    "reconciliation",
+    "runs",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.postgres",
+    "whitenoise.runserver_nostatic",
+    "django.contrib.staticfiles",
+    "django_htmx",
+    "template_partials",
+    "csp",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "console.urls"
+WSGI_APPLICATION = "console.wsgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    }
+]
+
+# One alias. DATABASE_URL logs in as a member of recourse_app; DATABASE_OWNER_URL serves `migrate` alone
+# and belongs in no web or Celery process.
+DATABASES = {"default": database(os.environ.get("DATABASE_URL", "") or "postgresql://recourse@127.0.0.1/recourse")}
+RECOURSE_DATABASE_OWNER_URL = os.environ.get("DATABASE_OWNER_URL", "")
+RECOURSE_APP_GROUP = "recourse_app"
+# Tables whose rows the application may add and read, never change; `migrate` takes the rest away.
+APPEND_ONLY_TABLES = ["runs_auditleaf"]
+
+LANGUAGE_CODE = "en-gb"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+
+STATIC_URL = "/static/"
+STATIC_ROOT = os.environ.get("RECOURSE_STATIC_ROOT", "") or str(BASE_DIR / "build" / "static")
+STATICFILES_DIRS = [BASE_DIR / "static"]
+# The finders serve straight from the source tree, so that a demo or a test needs no collectstatic;
+# a production that ran it gets the files under names that change with their content.
+RECOURSE_COLLECTED_STATIC = (Path(STATIC_ROOT) / "staticfiles.json").is_file()
+WHITENOISE_USE_FINDERS = not RECOURSE_COLLECTED_STATIC
+WHITENOISE_AUTOREFRESH = DEBUG
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.InMemoryStorage"},
+    "staticfiles": {
+        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        if RECOURSE_COLLECTED_STATIC or "collectstatic" in sys.argv
+        else "django.contrib.staticfiles.storage.StaticFilesStorage"
+    },
+}
+
+# The largest body that the API may take in before it says 413 itself; the JSON reader has its own bound.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
+
+# --- People and sessions -----------------------------------------------------------------------------
+
+AUTH_USER_MODEL = "console.Person"
+LOGIN_URL = "/login/"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/login/"
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.Argon2PasswordHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {
+        "NAME": "django.contrib.auth.password_validation.MinimumLengthValidator",
+        "OPTIONS": {"min_length": 12},
+    },
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+
+# Off only where no TLS stands before the server, as in a demo on the loopback address.
+SECURE_COOKIES = flag("RECOURSE_SECURE_COOKIES", default=not DEBUG)
+SESSION_COOKIE_SECURE = SECURE_COOKIES
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_AGE = 12 * 60 * 60  # a working day: an operator logs in once a shift
+SESSION_COOKIE_NAME = "__Host-recourse_session" if SECURE_COOKIES else "recourse_session"
+CSRF_COOKIE_SECURE = SECURE_COOKIES
+CSRF_COOKIE_HTTPONLY = True  # pages carry the token; no script reads the cookie
+CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_NAME = "__Host-recourse_csrf" if SECURE_COOKIES else "recourse_csrf"
+
+SECURE_SSL_REDIRECT = flag("RECOURSE_SSL_REDIRECT", default=False)
+SECURE_HSTS_SECONDS = int(number("RECOURSE_HSTS_SECONDS", default=0, minimum=0))
+SECURE_PROXY_SSL_HEADER = (
+    ("HTTP_X_FORWARDED_PROTO", "https") if flag("RECOURSE_BEHIND_TLS_PROXY", default=False) else None
+)
+SECURE_CONTENT_TYPE_NOSNIFF = True
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [SELF],
+        "script-src": [SELF],
+        "style-src": [SELF],
+        "img-src": [SELF],
+        "font-src": [SELF],
+        "connect-src": [SELF],
+        "object-src": [NONE],
+        "base-uri": [NONE],
+        "form-action": [SELF],
+        "frame-ancestors": [NONE],
+    }
+}
+
+# --- Celery ------------------------------------------------------------------------------------------
+
+BROKER_URL = os.environ.get("BROKER_URL", "") or "redis://127.0.0.1:6379/0"
+RECOURSE_SWEEP_SECONDS = number("RECOURSE_SWEEP_SECONDS", default=5, minimum=0.05)
+
+CELERY_BROKER_URL = BROKER_URL
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 5, "socket_timeout": 30}
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+# The database is the truth; nobody reads a task's result.
+CELERY_RESULT_BACKEND = None
+CELERY_TASK_IGNORE_RESULT = True
+# Acknowledged early: a lost task is found by the sweeper within seconds, whereas the broker's own
+# redelivery is slow, or doubles a task that merely takes long.
+CELERY_TASK_ACKS_LATE = False
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+# No task outlives one lookup with all its time limits by much.
+CELERY_TASK_SOFT_TIME_LIMIT = 60
+CELERY_TASK_TIME_LIMIT = 90
+CELERY_TASK_DEFAULT_QUEUE = os.environ.get("RECOURSE_QUEUE", "") or "recourse"
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_REDIRECT_STDOUTS = False
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = False
+CELERY_ENABLE_UTC = True
+CELERY_TIMEZONE = "UTC"
+# Entries for beat: name → task and period. Two beats at once do no harm; each entry is safe to repeat.
+BEAT: dict[str, dict[str, Any]] = {
+    "sweep": {
+        "task": "reconciliation.tasks.sweep",
+        "schedule": RECOURSE_SWEEP_SECONDS,
+        # A wake-up call older than the next one is noise.
+        "options": {"expires": max(RECOURSE_SWEEP_SECONDS, 1.0)},
+    },
+}
+
+# --- Logs --------------------------------------------------------------------------------------------
+
+LOG_LEVEL = os.environ.get("RECOURSE_LOG_LEVEL", "").upper() or "INFO"
+LOG_FORMAT = os.environ.get("RECOURSE_LOG_FORMAT", "") or "json"
+if LOG_FORMAT not in {"json", "text"}:
+    raise ImproperlyConfigured(f"RECOURSE_LOG_FORMAT must be json or text, not {LOG_FORMAT!r}.")
+if LOG_LEVEL not in logging.getLevelNamesMapping():
+    raise ImproperlyConfigured(f"RECOURSE_LOG_LEVEL must be a level such as INFO, not {LOG_LEVEL!r}.")
+
+_before_rendering: list[Any] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+    structlog.processors.StackInfoRenderer(),
+]
+_renderer: list[Any] = (
+    [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    if LOG_FORMAT == "json"
+    else [
+        structlog.processors.format_exc_info,
+        structlog.processors.KeyValueRenderer(key_order=["at", "level", "logger", "event"]),
+    ]
+)
+structlog.configure(
+    processors=[
+        structlog.stdlib.filter_by_level,
+        *_before_rendering,
+        structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+    ],
+    logger_factory=structlog.stdlib.LoggerFactory(),
+    wrapper_class=structlog.stdlib.BoundLogger,
+    cache_logger_on_first_use=True,
+)
+LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "structured": {
+            "()": structlog.stdlib.ProcessorFormatter,
+            "foreign_pre_chain": _before_rendering,
+            "processors": [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_renderer],
+        }
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "structured"}},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+    "loggers": {
+        # A request's URL may carry what a provider considers private; its outcome is evidence anyway.
+        "httpx": {"level": "WARNING"},
+        "httpcore": {"level": "WARNING"},
+    },
+}
