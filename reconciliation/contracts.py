@@ -103,12 +103,19 @@ class TestedWith(StrEnum):
     NOTHING = "nothing"  # never run
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Money:
-    """An amount in minor units (cents) of an ISO 4217 currency, upper case."""
+class AmountForm(StrEnum):
+    """How the provider writes an amount."""
 
-    currency: str
-    minor: int
+    MINOR = "minor"  # an integer of minor units: 124000
+    DECIMAL = "decimal"  # a decimal number, usually as a string: "1240.00"
+
+
+class AmountMust(StrEnum):
+    """How the receipt's amount must stand to the operation's, where both are known."""
+
+    EQUAL = "equal"  # the same currency and the same amount
+    NOT_EXCEED = "not_exceed"  # the same currency and at most the amount, as for "up to" orders
+    SAME_CURRENCY = "same_currency"  # only the currency: the amount is what the provider made of it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,6 +125,25 @@ class MatchField:
     payload: str
     answer: str
     compare: CompareAs = CompareAs.EXACT
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReceiptPaths:
+    """Where a receipt says what it is: JSONPaths in the receipt; None where it doesn't say.
+
+    `key` is where our idempotency key is echoed, `reference` where a reference of ours that travelled in the
+    request is; `our_reference` is the template of that reference (`{operation}`, `{key}`, `{payload.name}`).
+    A receipt of a provider that echoes the key must carry it, in a direct reply too.
+    """
+
+    id: str = "$.id"
+    key: str | None = None
+    reference: str | None = None
+    our_reference: str | None = None
+    amount: str | None = None
+    currency: str | None = None
+    amount_form: AmountForm = AmountForm.MINOR
+    amount_must: AmountMust = AmountMust.EQUAL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,6 +212,7 @@ class Contract:
     start_within_ms: int
     # The longest that one request may take from its first byte to the end of the answer.
     request_within_ms: int
+    receipt: ReceiptPaths = ReceiptPaths()
 
     @property
     def honours_key(self) -> bool:

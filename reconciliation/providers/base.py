@@ -15,7 +15,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
-from reconciliation.contracts import Contract, Money, ProviderAccount
+from reconciliation.contracts import Contract, ProviderAccount
+from runs.money import Money
 
 # What is kept of an answer as evidence (API.md, reports) and the most that is read of one at all.
 EVIDENCE_BYTES_MAX = 64 * 1024
