@@ -1,0 +1,93 @@
+"""What must hold before a process serves: a database that keeps its commits, a role that can't rewrite history.
+
+The same questions are system checks (`manage.py check --database default`) and a refusal at start-up of
+the web server and of Celery, so that a mistake is met before the first effect is journaled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DatabaseError, connections
+
+# Commits wait for the disk in these modes; `off` reports success before anything is durable.
+DURABLE_COMMITS = {"on", "local", "remote_write", "remote_apply"}
+
+
+def forgetful(*, alias: str = "default") -> list[str]:
+    """Say why this database could lose what it has acknowledged; an empty list when it can't."""
+    reasons: list[str] = []
+    with connections[alias].cursor() as cursor:
+        cursor.execute("SELECT current_setting('fsync'), current_setting('synchronous_commit')")
+        fsync, synchronous_commit = cursor.fetchone()
+    if fsync != "on":
+        reasons.append(
+            "The database runs with fsync off: a crash of its machine would lose operations that were "
+            "already sent. Set fsync = on."
+        )
+    if synchronous_commit not in DURABLE_COMMITS:
+        reasons.append(
+            "The database answers commits before they are durable (synchronous_commit is off for this "
+            "role or database): a crash would forget operations that were already sent. Set it to on."
+        )
+    return reasons
+
+
+def rewritable(*, alias: str = "default") -> list[str]:
+    """Say which append-only tables the logged-in role could rewrite; an empty list when none."""
+    with connections[alias].cursor() as cursor:
+        cursor.execute(
+            "SELECT name, current_user FROM unnest(%s::text[]) AS name"
+            " WHERE to_regclass(quote_ident(name)) IS NOT NULL"
+            " AND has_table_privilege(quote_ident(name), 'UPDATE, DELETE, TRUNCATE')",
+            [list(settings.APPEND_ONLY_TABLES)],
+        )
+        return [
+            f"The database role {role} may change or delete rows of {name}. DATABASE_URL must log in as a "
+            "member of recourse_app, not as the owner or a superuser."
+            for name, role in cursor.fetchall()
+        ]
+
+
+def unsafe_settings() -> list[str]:
+    """Say which settings must not serve; an empty list when none."""
+    if settings.RECOURSE_SECRETS_ARE_TEMPORARY:
+        return [
+            "RECOURSE_SECRET_KEY and RECOURSE_KEY_SECRET must be set: without the first no login outlives a "
+            "process, without the second an operation's idempotency key can't be minted again."
+        ]
+    return []
+
+
+@register(Tags.database)
+def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Report a forgetful database in `manage.py check --database default` and before `migrate`.
+
+    Not the role's privileges: `migrate` runs as the owner, who may change every table.
+    """
+    return [Error(reason, id="recourse.E001") for alias in databases or [] for reason in forgetful(alias=alias)]
+
+
+@register(Tags.security, deploy=True)
+def check_settings(**_: Any) -> list[CheckMessage]:
+    """`manage.py check --deploy` reports settings that must not serve."""
+    return [Error(reason, id="recourse.E002") for reason in unsafe_settings()]
+
+
+def refuse_unless_safe() -> None:
+    """Raise `ImproperlyConfigured`, in one sentence per reason, when this process must not serve."""
+    reasons = unsafe_settings()
+    try:
+        reasons += forgetful() + rewritable()
+    except DatabaseError as error:
+        raise ImproperlyConfigured(
+            f"Recourse did not start: the database could not be asked whether it keeps its commits ({error})."
+        ) from error
+    finally:
+        connections.close_all()
+    if reasons:
+        raise ImproperlyConfigured("Recourse did not start. " + " ".join(reasons))
