@@ -24,7 +24,7 @@ import rfc8785
 
 from runs.refusals import Refusal
 
-JsonValue: TypeAlias = "None | bool | int | float | str | list[JsonValue] | dict[str, JsonValue]"
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 
 # A report carries at most 64 KiB that we keep, twice as much when it is sent as base64 with its headers;
 # a turn may plan some dozens of payloads. Beyond this, a body is a mistake or an attack.
