@@ -1,0 +1,302 @@
+"""One case: what is known, the five questions, the evidence, and the decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from console.pages.shapes.parts import (
+    Actor,
+    Badge,
+    Banner,
+    Choice,
+    Consequence,
+    Counts,
+    Fact,
+    JsonView,
+    KeyWindow,
+    NextPage,
+    TimelineItem,
+)
+from console.pages.shapes.text import Answer, Link, Phrase, Tone
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VerdictView:
+    """What is known now, in one heading and one or two sentences, with the counts beside it.
+
+    `open` draws the dashed edge: this verdict settles nothing. `lookup_href` takes the POST that looks
+    again; without it the sentence `note` says why there is no button.
+    """
+
+    title: str
+    text: Phrase
+    icon: str
+    tone: Tone
+    counts: Counts
+    open: bool = False
+    lookup_href: str = ""
+    note: Phrase = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuestionView:
+    """One of the five questions with its answer and why. `locks` names what the answer holds back."""
+
+    number: int
+    question: str
+    answer: Answer
+    why: Phrase
+    locks: tuple[str, ...] = ()
+    evidence: tuple[Link, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A stretch of a compared value; `differs` marks what isn't the same on the other side."""
+
+    text: str
+    differs: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiffRow:
+    """One compared field. An absent side is None. `result` says it in words ("€36.00 less")."""
+
+    field: str
+    intended: tuple[Piece, ...] | None
+    provider: tuple[Piece, ...] | None
+    outcome: Literal["same", "differs", "unknown"]
+    result: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DiffView:
+    """The intended effect beside one piece of evidence: what differs first, then what matches."""
+
+    summary: str
+    intended_source: str
+    provider_source: str
+    differing: tuple[DiffRow, ...]
+    matching: tuple[DiffRow, ...]
+    matching_text: str = ""
+    not_compared: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EvidenceItem:
+    """One piece of evidence. Its id is the anchor `#<evidence_id>` that other parts of the page link to."""
+
+    evidence_id: str
+    title: str
+    text: Phrase
+    icon: str
+    tone: Tone
+    at: datetime
+    source: str = ""
+    bodies: tuple[JsonView, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Option:
+    """One of several ways to carry out an action (the run ends, or continues)."""
+
+    value: str
+    label: str
+    text: Phrase = ()
+    consequences: tuple[Consequence, ...] = ()
+    selected: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OptionGroup:
+    """Radio buttons inside an action: `name` is the form field. None is preselected unless typed before."""
+
+    name: str
+    legend: str
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionView:
+    """One action of the decision panel.
+
+    `standing` is policy's answer. A locked one is a sentence, not a greyed control: `locked_by` starts
+    it in bold ("Locked by question 4.") and `text` says when it unlocks and the way out. What needs a
+    second person is shown the same way while `selectable` is False. `acknowledgement` is a box to tick
+    ("I accept 3 differences between intent and receipt"); its form field is `acknowledged`.
+    """
+
+    action: Literal["confirm", "retry", "abandon"]
+    title: str
+    text: Phrase
+    standing: Literal["allowed", "second_person", "locked"]
+    selectable: bool
+    locked_by: str = ""
+    consequences: tuple[Consequence, ...] = ()
+    options: tuple[OptionGroup, ...] = ()
+    acknowledgement: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FieldError:
+    """A field of the decision form that needs something. `field` is its id in the page."""
+
+    field: str
+    sentence: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draft:
+    """What the person has typed so far: kept through every refusal."""
+
+    action: str = ""
+    reason_code: str = ""
+    reason: str = ""
+    acknowledged: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecisionForm:
+    """The panel while the person may decide.
+
+    Posts to `href`: `action`, each option group's field, `acknowledged`, `reason_code`, `reason`,
+    `seen_version`, `evidence_digest`, and `step=review`.
+    """
+
+    kind: Literal["form"] = field(default="form", init=False)
+    href: str
+    version: int
+    evidence_digest: str
+    actions: tuple[ActionView, ...]
+    reason_codes: tuple[Choice, ...]
+    reason_length_min: int
+    recorded_as: str
+    window: KeyWindow | None = None
+    draft: Draft = Draft()
+    errors: tuple[FieldError, ...] = ()
+
+    @property
+    def nothing_open(self) -> bool:
+        """Whether every action is held back, so that there is nothing to fill in."""
+        return not any(action.selectable for action in self.actions)
+
+    @property
+    def error_fields(self) -> frozenset[str]:
+        """The ids of fields in error, for the template's marks."""
+        return frozenset(error.field for error in self.errors)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecisionMade:
+    """The panel after a decision: who, when, what and why, and what became of it."""
+
+    kind: Literal["made"] = field(default="made", init=False)
+    title: str
+    badge: Badge
+    by: Actor
+    at: datetime
+    reason_code: str
+    reason: str
+    facts: tuple[Fact, ...] = ()
+    consequences: tuple[Consequence, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecisionClosed:
+    """The panel when this person can't decide now, and why not: no role, or a lookup still runs."""
+
+    kind: Literal["closed"] = field(default="closed", init=False)
+    text: Phrase
+    icon: str = "lock"
+    window: KeyWindow | None = None
+    actions: tuple[ActionView, ...] = ()
+
+
+DecisionPanel = DecisionForm | DecisionMade | DecisionClosed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CasePage:
+    """`case.html`. The heading is the human question: "Did the refund of €1,240.00 happen?"
+
+    `live_href` answers with the partial `case.html#live` while a lookup runs (empty otherwise) and
+    `news_href` with `case.html#news`, which says that the case has changed under the reader.
+    """
+
+    now: datetime
+    case_id: str
+    question: str
+    state: Badge
+    subject: Phrase
+    operation_id: str
+    run_id: str
+    run_href: str
+    position: str
+    verdict: VerdictView
+    questions: tuple[QuestionView, ...]
+    questions_summary: str
+    panel: DecisionPanel
+    version: int
+    keyfacts: tuple[Fact, ...] = ()
+    banner: Banner | None = None
+    diff: DiffView | None = None
+    no_diff: str = ""
+    evidence: tuple[EvidenceItem, ...] = ()
+    evidence_more: NextPage | None = None
+    timeline: tuple[TimelineItem, ...] = ()
+    timeline_note: str = ""
+    record: tuple[Fact, ...] = ()
+    payload: JsonView | None = None
+    previous_href: str = ""
+    next_href: str = ""
+    place: str = ""
+    live_href: str = ""
+    news_href: str = ""
+    news: Banner | None = None
+    mobile_note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Change:
+    """A value before and after the decision."""
+
+    label: str
+    before: Phrase
+    after: Phrase
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HiddenField:
+    """A field that the confirming form carries along unseen."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReviewPage:
+    """`case_decide.html`, and its partial `#sheet` for the dialog: the last look before anything happens.
+
+    Posts to `href` with `step=record`, `reason`, and the `hidden` fields (action, options, reason_code,
+    seen_version, evidence_digest, idempotency_key, acknowledged). `primary` names the effect.
+    """
+
+    now: datetime
+    case_id: str
+    case_href: str
+    href: str
+    title: str
+    lead: Phrase
+    heading: str
+    consequences: tuple[Consequence, ...]
+    primary: str
+    reason: str
+    recorded_as: str
+    hidden: tuple[HiddenField, ...]
+    reason_length_min: int
+    danger: bool = False
+    changes: tuple[Change, ...] = ()
+    warning: Banner | None = None
+    errors: tuple[FieldError, ...] = ()

@@ -1,0 +1,54 @@
+"""The frame around every page, and the pages that say what went wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from console.pages.shapes.parts import Actor, Fact
+from console.pages.shapes.text import Link, Phrase, Tone
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Viewer:
+    """The signed-in person, as the top bar shows them."""
+
+    name: str
+    role: str
+
+    @property
+    def actor(self) -> Actor:
+        """The same person, for the round initials."""
+        return Actor(name=self.name, is_person=True)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shell:
+    """What `base.html` needs besides the page: who, where, and how they like it.
+
+    `section` is the current entry of the navigation. `open_cases` may be capped ("99+") or unknown ("").
+    """
+
+    environment: str
+    environment_tone: Tone
+    theme: Literal["system", "light", "dark"]
+    shortcuts: bool
+    path: str
+    viewer: Viewer | None = None
+    section: Literal["queue", "runs", "effects", ""] = ""
+    open_cases: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ProblemPage:
+    """`problem.html`: what went wrong, what is known, and what each way on would do.
+
+    `kept` is what the person had typed, given back as text.
+    """
+
+    code: int
+    title: str
+    lead: str
+    text: Phrase = ()
+    links: tuple[Link, ...] = ()
+    kept: tuple[Fact, ...] = ()

@@ -1,0 +1,94 @@
+"""The queue of cases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from console.pages.shapes.parts import Badge, Counts, EmptyState, Filter, KeyWindow, NextPage, Tab
+from console.pages.shapes.text import Answer, Phrase, Tone
+from runs.money import Money
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stat:
+    """One number of the backlog. `number` is text: a capped count or an amount."""
+
+    label: str
+    number: str
+    icon: str
+    note: str = ""
+    tone: Tone | None = None
+    href: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WaitBucket:
+    """How many cases have waited this long ("5–15 min")."""
+
+    label: str
+    count: int
+    tone: Literal["grey", "amber", "red"] = "grey"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueRow:
+    """One case in the queue.
+
+    `title` is the intended effect ("Refund €1,240.00"). `shows` is the latest verdict in a few words.
+    `note` under the waiting time says the time limit ("41 min left") with its tone.
+    """
+
+    case_id: str
+    href: str
+    title: str
+    context: Phrase
+    operation_id: str
+    shows: Badge
+    counts: Counts
+    answers: tuple[Answer, Answer, Answer, Answer, Answer]
+    waiting_since: datetime
+    window: KeyWindow
+    looked_up_at: datetime | None = None
+    at_risk: Money | None = None
+    note: str = ""
+    note_tone: Tone | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueGroup:
+    """Rows under one heading, or under none: what gets worse first comes first."""
+
+    rows: tuple[QueueRow, ...]
+    title: str = ""
+    icon: str = ""
+    tone: Tone | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueueNews:
+    """What changed since the list was read; shown as a pill that moves no row."""
+
+    text: str
+    href: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QueuePage:
+    """`queue.html`. `poll_href` answers with the partial `queue.html#news`."""
+
+    now: datetime
+    title: str
+    lead: str
+    groups: tuple[QueueGroup, ...]
+    shown_text: str
+    order_text: str
+    stats: tuple[Stat, ...] = ()
+    waits: tuple[WaitBucket, ...] = ()
+    tabs: tuple[Tab, ...] = ()
+    filters: tuple[Filter, ...] = ()
+    news: QueueNews | None = None
+    poll_href: str = ""
+    next: NextPage | None = None
+    empty: EmptyState | None = None
