@@ -1,0 +1,325 @@
+"""The suite's servers, database, roles and processes.
+
+One embedded PostgreSQL for the whole run, also under xdist; one embedded Valkey per worker. With
+DATABASE_URL, DATABASE_OWNER_URL and BROKER_URL set, those servers are used and nothing is embedded.
+The test database is made and emptied by the owner; tests and their processes log in as the application.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connections
+from django.test import TransactionTestCase
+from psycopg import sql
+
+from console.celery import app as celery_app
+from console.embedded import EmbeddedServers, folders, valkey
+from console.settings import database
+from tests.processes import (
+    ROOT,
+    Process,
+    Server,
+    Spawn,
+    start_celery_beat,
+    start_celery_worker,
+    start_sandbox,
+    start_web_server,
+)
+
+FAST_SWEEP_SECONDS = 0.2
+# What migrations put in and every test may count on.
+KEPT_TABLES = ("django_migrations", "django_content_type", "auth_permission")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Urls:
+    """How the suite reaches its servers; every login is to the server's own default database."""
+
+    app: str
+    owner: str
+    broker: str
+    state_dir: str
+
+
+_cleanup = ExitStack()
+_urls: Urls | None = None
+
+
+def urls() -> Urls:
+    """Where this run's servers are; known from the start of the session."""
+    assert _urls is not None, "no test has started yet"
+    return _urls
+
+
+# --- Servers -------------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    global _urls
+    config = session.config
+    if config.option.collectonly:
+        return
+    given = getattr(config, "workerinput", {}).get("recourse_urls")
+    _urls = Urls(**given) if given else _start_database()
+    in_workers = given is None and bool(config.getoption("numprocesses", default=None))
+    if not _urls.broker and not in_workers:
+        home = folders.prepare(Path(_urls.state_dir))
+        name = config.workerinput["workerid"] if given else "main"
+        broker = valkey.start(home, name=f"valkey-{name}")
+        _cleanup.callback(broker.child.stop)
+        _urls = Urls(**{**asdict(_urls), "broker": broker.url})
+    settings.DATABASES["default"].update(database(_urls.app))
+    settings.RECOURSE_DATABASE_OWNER_URL = _urls.owner
+    settings.BROKER_URL = settings.CELERY_BROKER_URL = _urls.broker
+    celery_app.conf.broker_url = _urls.broker
+
+
+def pytest_configure_node(node: Any) -> None:
+    """Under xdist: tell a worker where the controller's servers are."""
+    node.workerinput["recourse_urls"] = asdict(urls())
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    _cleanup.close()
+
+
+def _start_database() -> Urls:
+    given = [os.environ.get(name, "") for name in ("DATABASE_URL", "DATABASE_OWNER_URL", "BROKER_URL")]
+    if any(given):
+        if not all(given):
+            raise pytest.UsageError(
+                "Set DATABASE_URL, DATABASE_OWNER_URL and BROKER_URL together, or none of them."
+            )
+        return Urls(app=given[0], owner=given[1], broker=given[2], state_dir="")
+    state = Path(tempfile.mkdtemp(prefix="recourse-test-"))
+    _cleanup.callback(shutil.rmtree, state, ignore_errors=True)
+    servers = _cleanup.enter_context(EmbeddedServers(state, broker=False))
+    if not servers.home.servers.is_relative_to(state):
+        _cleanup.callback(shutil.rmtree, servers.home.servers, ignore_errors=True)
+    return Urls(app=servers.database_url, owner=servers.owner_url, broker="", state_dir=str(state))
+
+
+# --- The test database, as its owner and as the application -----------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
+    """Only the owner can make the test database and migrate it."""
+    connections["default"].settings_dict.update(_login(urls().owner))
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """From here on, everything in the test process is the application's role."""
+    connection = connections["default"]
+    connection.close()
+    connection.settings_dict.update(_login(urls().app))
+    yield
+    connection.close()
+    connection.settings_dict.update(_login(urls().owner))
+    _owner.close()
+
+
+def _login(url: str) -> dict[str, Any]:
+    return {name: value for name, value in database(url).items() if name != "NAME"}
+
+
+def _named(url: str, name: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+@dataclass
+class _Owner:
+    """The owner's own connection to the test database, kept for emptying it between tests."""
+
+    connection: psycopg.Connection[Any] | None = None
+
+    def get(self) -> psycopg.Connection[Any]:
+        if self.connection is None or self.connection.closed:
+            name = connections["default"].settings_dict["NAME"]
+            self.connection = psycopg.connect(_named(urls().owner, name))
+        return self.connection
+
+    def close(self) -> None:
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
+
+_owner = _Owner()
+
+
+def _empty_database(case: TransactionTestCase) -> None:
+    """Empty the tables that hold rows: as the owner, past the triggers that protect the audit log.
+
+    The application's role may not TRUNCATE, so Django's own `flush` can't.
+    """
+    connections["default"].close()
+    connection = _owner.get()
+    with connection.transaction():
+        # A process that a test left with an open transaction would block us for ever.
+        connection.execute("SET LOCAL lock_timeout = '10s'")
+        tables = [
+            name
+            for (name,) in connection.execute(
+                "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"
+                " AND relname <> ALL(%s) ORDER BY relname",
+                [list(KEPT_TABLES)],
+            )
+        ]
+        filled = sql.SQL(" UNION ALL ").join(
+            sql.SQL("SELECT {} WHERE EXISTS (SELECT FROM {})").format(sql.Literal(name), sql.Identifier(name))
+            for name in tables
+        )
+        names = [sql.Identifier(name) for (name,) in connection.execute(filled)] if tables else []
+        if not names:
+            return
+        guarded = [sql.Identifier(name) for name in settings.APPEND_ONLY_TABLES if name in tables]
+        for name in guarded:
+            connection.execute(sql.SQL("ALTER TABLE {} DISABLE TRIGGER USER").format(name))
+        connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY CASCADE").format(sql.SQL(", ").join(names)))
+        for name in guarded:
+            connection.execute(sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(name))
+
+
+TransactionTestCase._fixture_teardown = _empty_database  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def owner_url(db: None) -> str:
+    """The owner's login to the test database, for tests of what even the owner can't do."""
+    return _named(urls().owner, connections["default"].settings_dict["NAME"])
+
+
+@pytest.fixture
+def app_url(db: None) -> str:
+    """The application's login to the test database, for connections of a test's own."""
+    return _named(urls().app, connections["default"].settings_dict["NAME"])
+
+
+@pytest.fixture
+def connect(app_url: str) -> Iterator[Callable[[], psycopg.Connection[Any]]]:
+    """Open further real connections as the application; closed at the end of the test."""
+    opened = ExitStack()
+
+    def open_one() -> psycopg.Connection[Any]:
+        return opened.enter_context(psycopg.connect(app_url, autocommit=True))
+
+    with opened:
+        yield open_one
+
+
+# --- Real processes ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def spawn(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Spawn]:
+    """Start processes that end with the test; their output is shown when it fails."""
+    spawned = Spawn(tmp_path)
+    request.node.stash[_spawned] = spawned
+    yield spawned
+    spawned.stop_all()
+
+
+_spawned = pytest.StashKey[Spawn]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    report: Any = yield
+    if report.failed and _spawned in item.stash:
+        report.sections.append(("processes of this test", item.stash[_spawned].report()))
+    return report
+
+
+@pytest.fixture
+def broker() -> str:
+    """The broker's URL, its queues emptied."""
+    if urls().broker.startswith("redis"):
+        with celery_app.connection_for_write() as connection:
+            connection.default_channel.client.flushdb()
+    else:
+        celery_app.control.purge()
+    return urls().broker
+
+
+@pytest.fixture
+def app_env(transactional_db: None, app_url: str, broker: str, tmp_path: Path) -> dict[str, str]:
+    """The environment of the application's processes on the test database; a test may add to it.
+
+    `transactional_db`: other processes see only what is committed.
+    """
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
+    return {
+        **inherited,
+        "DJANGO_SETTINGS_MODULE": "console.settings",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "clients" / "python")]),
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONFAULTHANDLER": "1",
+        "DATABASE_URL": app_url,
+        "BROKER_URL": broker,
+        "RECOURSE_SECRET_KEY": settings.SECRET_KEY,
+        "RECOURSE_KEY_SECRET": settings.RECOURSE_KEY_SECRET,
+        "RECOURSE_SWEEP_SECONDS": str(FAST_SWEEP_SECONDS),
+        "RECOURSE_SECURE_COOKIES": "0",
+        "RECOURSE_LOG_FORMAT": "text",
+        "RECOURSE_STATE_DIR": str(tmp_path),
+        "SANDBOX_URL": settings.SANDBOX_URL,
+    }
+
+
+@pytest.fixture
+def sandbox(spawn: Spawn, app_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Server:
+    """A real sandbox provider; this process and those started after it know its address."""
+    server = start_sandbox(spawn, env=app_env)
+    app_env["SANDBOX_URL"] = server.url
+    monkeypatch.setenv("SANDBOX_URL", server.url)
+    monkeypatch.setattr(settings, "SANDBOX_URL", server.url)
+    return server
+
+
+def _sandbox_first(request: pytest.FixtureRequest) -> None:
+    """A test that uses the sandbox wants its other processes to know where it is."""
+    if "sandbox" in request.fixturenames:
+        request.getfixturevalue("sandbox")
+
+
+@pytest.fixture
+def web_server(request: pytest.FixtureRequest, spawn: Spawn, app_env: dict[str, str]) -> Server:
+    """A real granian serving the console."""
+    _sandbox_first(request)
+    return start_web_server(spawn, env=app_env)
+
+
+@pytest.fixture
+def celery_worker(request: pytest.FixtureRequest, spawn: Spawn, app_env: dict[str, str]) -> Process:
+    """A real Celery worker with two pool processes."""
+    _sandbox_first(request)
+    return start_celery_worker(spawn, env=app_env)
+
+
+@pytest.fixture
+def celery_beat(request: pytest.FixtureRequest, spawn: Spawn, app_env: dict[str, str]) -> Process:
+    """A real beat that wakes the sweeper every 0.2 s."""
+    _sandbox_first(request)
+    return start_celery_beat(spawn, env=app_env)
+
+
+@pytest.fixture
+def unique() -> str:
+    """A word that no other test uses, for external ids and worker names."""
+    return uuid.uuid4().hex[:12]
