@@ -1,0 +1,292 @@
+"""begin_send: the durable `sent_unknown` that is committed before any request leaves (DESIGN law 2).
+
+The answer "go" is only ever given after that commit. The usual case is one statement (`statements`); when
+it finds no row, the slow path looks under the same lock for the reason, for a repeat of the same ask, or
+for a grant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
+
+from django.db import IntegrityError, connection, transaction
+
+from runs import audit
+from runs.actors import CONSOLE_SENDER, Actor, ActorKind
+from runs.ids import check_client_id
+from runs.journal.statements import BEGIN_SEND
+from runs.journal.turns import unsettled_before
+from runs.leases import (
+    RunEnded,
+    StaleToken,
+    add_pause_reason,
+    paused_refusal,
+    require_token,
+)
+from runs.locking import LockedOperation, lock_operation
+from runs.models import Attempt, Grant, Operation, ProviderAccount, Run
+from runs.refusals import Refusal
+from runs.states import (
+    OPERATION_SETTLED,
+    RUN_ENDED,
+    AttemptOutcome,
+    Executor,
+    GrantState,
+    OperationState,
+    PauseReason,
+    Reservation,
+)
+
+
+class NotSendable(Refusal):
+    """The operation may not be sent now; details say which fact stands in the way."""
+
+    word: ClassVar[str] = "not_sendable"
+
+
+class StartWindowPassed(Refusal):
+    """This attempt was allowed, and the time in which it had to start is over: it must not start."""
+
+    word: ClassVar[str] = "start_window_passed"
+
+
+class AttemptEnded(Refusal):
+    """This attempt, or its operation, is settled: there is nothing to start."""
+
+    word: ClassVar[str] = "attempt_ended"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Go:
+    """Permission to send, already durable. Durations count from before the sender first asked."""
+
+    operation_id: str
+    attempt_id: str
+    number: int
+    idempotency_key: str
+    payload: bytes
+    provider: str
+    start_within_ms: int
+    request_within_ms: int
+    replayed: bool
+
+
+def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: str) -> Go:
+    """Commit sent_unknown and a new attempt, and say go; or refuse, having changed nothing.
+
+    The same attempt id again, while it is open and the token valid, says go with less time. Raises
+    `StaleToken`, `RunPaused`, `RunEnded`, `NotSendable`, `StartWindowPassed`, `AttemptEnded`, `NotFound`.
+    A budget that would be exceeded, or an approval that has ended, pauses the run first.
+    """
+    check_client_id(attempt_id, where="attempt_id")
+    asked = {"operation": operation_id, "team": team, "token": token, "attempt_id": attempt_id}
+    go = _try_statement(asked, order_checked=False)
+    if go is not None:
+        return go
+    with transaction.atomic():
+        answer = _decide_slowly(lock_operation(operation_id=operation_id, team=team), asked)
+    # A pause is kept: the refusal is raised after its commit.
+    if isinstance(answer, Refusal):
+        raise answer
+    return answer
+
+
+def _try_statement(asked: dict[str, Any], *, order_checked: bool) -> Go | None:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(BEGIN_SEND, {**asked, "order_checked": order_checked})
+            row = cursor.fetchone()
+    except IntegrityError as error:
+        # The same attempt id on the operation: a repeat, which the slow path answers.
+        if "attempt_id_once" in str(error) and not connection.in_atomic_block:
+            return None
+        raise
+    if row is None:
+        return None
+    key, payload, slug, number, start_within_ms, request_within_ms = row
+    return Go(
+        operation_id=asked["operation"],
+        attempt_id=asked["attempt_id"],
+        number=number,
+        idempotency_key=key,
+        payload=bytes(payload),
+        provider=slug,
+        start_within_ms=start_within_ms,
+        request_within_ms=request_within_ms,
+        replayed=False,
+    )
+
+
+def _decide_slowly(locked: LockedOperation, asked: dict[str, Any]) -> Go | Refusal:
+    run, operation = locked.run, locked.operation
+    if run.state in RUN_ENDED:
+        raise RunEnded(f"Run {run.id} is {run.state}.", run=run.id, state=run.state)
+    require_token(locked.locked_run, asked["token"])
+    again = Attempt.objects.filter(operation=operation, attempt_id=asked["attempt_id"]).first()
+    if again is not None:
+        return _go_again(locked, again, asked["token"])
+    if operation.state in OPERATION_SETTLED:
+        raise NotSendable(
+            f"Operation {operation.pk} is {operation.state}.", reason="settled", state=operation.state
+        )
+    if operation.state == OperationState.SENT_UNKNOWN:
+        return _go_by_grant(locked, Executor.AGENT, asked["attempt_id"], asked["token"])
+    _refuse_blocked(locked)
+    pause = _pause_before_sending(run, operation, locked.now)
+    if pause is not None:
+        add_pause_reason(locked.locked_run, pause)
+        return paused_refusal(run)
+    go = _try_statement(asked, order_checked=True)
+    if go is None:
+        raise AssertionError(f"operation {operation.pk} passed every check and was not sent")
+    return go
+
+
+def _go_again(locked: LockedOperation, attempt: Attempt, token: str) -> Go:
+    operation = locked.operation
+    if attempt.lease_token != token:
+        raise StaleToken(f"Attempt {attempt.attempt_id} was allowed under another token.")
+    if attempt.outcome != AttemptOutcome.OPEN or operation.state != OperationState.SENT_UNKNOWN:
+        raise AttemptEnded(
+            f"Attempt {attempt.attempt_id} has ended ({attempt.outcome}); its operation is {operation.state}.",
+            outcome=attempt.outcome,
+            state=operation.state,
+        )
+    passed_ms = int((locked.now - attempt.minted_at) / timedelta(milliseconds=1))
+    left_ms = attempt.start_within_ms - passed_ms
+    if left_ms <= 0:
+        raise StartWindowPassed(
+            f"Attempt {attempt.attempt_id} had to start within {attempt.start_within_ms} ms.",
+            start_within_ms=attempt.start_within_ms,
+            passed_ms=passed_ms,
+        )
+    return _go(operation, attempt, start_within_ms=left_ms, replayed=True)
+
+
+def _go(operation: Operation, attempt: Attempt, *, start_within_ms: int, replayed: bool) -> Go:
+    return Go(
+        operation_id=operation.pk,
+        attempt_id=attempt.attempt_id,
+        number=attempt.number,
+        idempotency_key=operation.key,
+        payload=bytes(operation.payload),
+        provider=operation.provider_id,
+        start_within_ms=start_within_ms,
+        request_within_ms=attempt.request_within_ms,
+        replayed=replayed,
+    )
+
+
+def _refuse_blocked(locked: LockedOperation) -> None:
+    run, operation = locked.run, locked.operation
+    if run.in_doubt_count > 0:
+        doubt = Operation.objects.filter(run=run, in_doubt_since_at__isnull=False).first()
+        raise NotSendable(
+            f"Operation {doubt.pk if doubt else '?'} of this run has an unknown outcome; nothing new is sent "
+            "until that is settled.",
+            reason="blocked_by",
+            blocked_by=doubt.pk if doubt else "",
+        )
+    earlier = unsettled_before(run, position=operation.position)
+    if earlier is not None:
+        blocking = Operation.objects.filter(call=earlier).values_list("pk", flat=True).first()
+        raise NotSendable(
+            f"Call {earlier.call_id} comes first in this turn and isn't settled.",
+            reason="blocked_by",
+            blocked_by=blocking or earlier.call_id,
+        )
+
+
+def _pause_before_sending(run: Run, operation: Operation, now: datetime) -> PauseReason | None:
+    if run.approval_until_at is not None and run.approval_until_at <= now:
+        return PauseReason.APPROVAL
+    limit, minor = run.budget_limit_minor, operation.amount_minor
+    if limit is None or minor is None or operation.reservation != Reservation.NONE:
+        return None
+    taken = run.budget_reserved_minor + run.budget_spent_minor + run.budget_held_minor
+    return PauseReason.BUDGET if taken + minor > limit else None
+
+
+def begin_repeat_by_console(*, grant_id: str, attempt_id: str) -> Go:
+    """Consume a grant whose executor is the console, and say go to its own sender. Owns its transaction."""
+    grant = Grant.objects.filter(pk=grant_id).only("operation_id").first()
+    if grant is None:
+        raise NotSendable(f"There is no grant {grant_id}.", reason="no_grant")
+    with transaction.atomic():
+        locked = lock_operation(operation_id=grant.operation_id, team=None)
+        again = Attempt.objects.filter(operation=locked.operation, attempt_id=attempt_id).first()
+        if again is not None:
+            return _go_again(locked, again, "")
+        return _go_by_grant(locked, Executor.CONSOLE, attempt_id, "")
+
+
+def _go_by_grant(locked: LockedOperation, executor: Executor, attempt_id: str, token: str) -> Go:
+    """sent_unknown → sent_unknown: one more attempt with the same key and bytes, by a single-use grant."""
+    run, operation, now = locked.run, locked.operation, locked.now
+    grant = Grant.objects.select_for_update().filter(operation=operation, state=GrantState.OPEN).first()
+    if grant is None or grant.executor != executor:
+        raise NotSendable(
+            f"Operation {operation.pk} was sent and its outcome is unknown; it is not sent again without a "
+            "person's grant.",
+            reason="outcome_unknown",
+            state=operation.state,
+        )
+    if grant.follows_attempt != operation.attempts_count:
+        raise NotSendable(f"Grant {grant.pk} follows an earlier attempt.", reason="grant_void")
+    if now < grant.not_before_at:
+        raise NotSendable(
+            f"Grant {grant.pk} starts at {grant.not_before_at.isoformat()}.",
+            reason="grant_not_yet",
+            starts_in_ms=int((grant.not_before_at - now) / timedelta(milliseconds=1)) + 1,
+        )
+    if now > grant.not_after_at:
+        raise NotSendable(f"Grant {grant.pk} has run out.", reason="grant_expired")
+    if run.approval_until_at is not None and run.approval_until_at <= now:
+        raise NotSendable(f"The approval of run {run.id} has ended.", reason="approval")
+    consumed = Grant.objects.filter(pk=grant.pk, state=GrantState.OPEN).update(
+        state=GrantState.CONSUMED, ended_at=now, end_reason=f"attempt {attempt_id}"
+    )
+    if consumed != 1:
+        raise NotSendable(f"Grant {grant.pk} is used.", reason="grant_void")
+    attempt = _mint_attempt(locked, grant, executor, attempt_id, token)
+    return _go(operation, attempt, start_within_ms=attempt.start_within_ms, replayed=False)
+
+
+def _mint_attempt(
+    locked: LockedOperation, grant: Grant, executor: Executor, attempt_id: str, token: str
+) -> Attempt:
+    run, operation, now = locked.run, locked.operation, locked.now
+    account: ProviderAccount = operation.provider
+    span_ms = account.start_within_ms + account.request_within_ms + account.in_flight_ms
+    by_agent = executor == Executor.AGENT
+    attempt = Attempt.objects.create(
+        operation=operation,
+        attempt_id=attempt_id,
+        number=operation.attempts_count + 1,
+        executor=executor,
+        lease_number=run.lease_number if by_agent else None,
+        lease_token=token,
+        worker=run.lease_holder if by_agent else CONSOLE_SENDER.id,
+        grant=grant,
+        minted_at=now,
+        start_within_ms=account.start_within_ms,
+        request_within_ms=account.request_within_ms,
+        quiet_after_at=now + timedelta(milliseconds=span_ms),
+    )
+    operation.attempts_count = attempt.number
+    operation.last_quiet_at = max(operation.last_quiet_at or now, attempt.quiet_after_at)
+    operation.save(update_fields=["attempts_count", "last_quiet_at"])
+    audit.append(
+        audit.Event(
+            action="operation.sent_again",
+            actor=Actor(ActorKind.WORKER, run.lease_holder) if by_agent else CONSOLE_SENDER,
+            team=operation.team_id,
+            run=run.id,
+            operation=operation.pk,
+            before={"state": "sent_unknown"},
+            after={"attempt": attempt.number, "attempt_id": attempt_id, "grant": grant.pk},
+        )
+    )
+    return attempt

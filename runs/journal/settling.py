@@ -1,0 +1,326 @@
+"""The moves of an operation off the hot path, each a compare-and-set under the run's lock.
+
+Every function here needs a transaction that holds the run and the operation (`runs.locking`); none of them
+decides whether the move is right: the caller has evidence and policy, this module keeps the books. What a
+settlement does besides the state — budget, grants, doubt, the turn's counter, the run's pause, the audit
+leaf — is done here once, so that no way of settling can forget a part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar
+
+from django.db import IntegrityError, transaction
+
+from runs import audit
+from runs.actors import Actor
+from runs.canonical import digest
+from runs.ids import new_id
+from runs.journal.pausing import refresh_outcome_pause
+from runs.locking import LockedOperation
+from runs.models import Attempt, Evidence, Grant, Operation, Receipt, Run
+from runs.refusals import Refusal
+from runs.states import (
+    OPERATION_MOVES,
+    OPERATION_SETTLED,
+    AttemptOutcome,
+    GrantState,
+    MatchedBy,
+    OperationState,
+    Reservation,
+)
+
+
+class MoveRefused(Refusal):
+    """The operation isn't in a state that this move starts from; nothing was changed."""
+
+    word: ClassVar[str] = "not_sendable"
+
+
+class ReceiptReused(Refusal):
+    """This receipt already confirmed another operation of the same provider account."""
+
+    word: ClassVar[str] = "receipt_reused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReceiptFacts:
+    """A provider's proof, already matched to the operation. Amounts in minor units, None where unstated."""
+
+    reference: str
+    body: bytes
+    matched_by: MatchedBy
+    amount_currency: str = ""
+    amount_minor: int | None = None
+
+
+def confirm(
+    locked: LockedOperation,
+    *,
+    receipt: ReceiptFacts,
+    actor: Actor,
+    attempt: Attempt | None = None,
+    evidence: Evidence | None = None,
+    reason: str = "",
+) -> Receipt:
+    """sent_unknown → confirmed, by a receipt that names this operation and matches its payload.
+
+    Raises `ReceiptReused` (nothing changed, the transaction stays usable) if the provider's reference has
+    confirmed another operation.
+    """
+    operation = locked.operation
+    minor = receipt.amount_minor if receipt.amount_minor is not None else operation.amount_minor
+    has_amount = operation.amount_minor is not None and minor is not None
+    try:
+        with transaction.atomic():
+            row = Receipt.objects.create(
+                id=new_id("rcpt"),
+                operation=operation,
+                provider_id=operation.provider_id,
+                reference=receipt.reference,
+                body=receipt.body,
+                body_digest=digest(receipt.body),
+                matched_by=receipt.matched_by,
+                amount_currency=(receipt.amount_currency or operation.amount_currency) if has_amount else "",
+                amount_minor=minor if has_amount else None,
+                attempt=attempt,
+                evidence=evidence,
+                recorded_at=locked.now,
+            )
+    except IntegrityError as error:
+        other = Receipt.objects.filter(provider_id=operation.provider_id, reference=receipt.reference).first()
+        if other is None or other.operation_id == operation.pk:
+            raise
+        raise ReceiptReused(
+            f"Receipt {receipt.reference} already confirmed operation {other.operation_id}.",
+            operation=operation.pk,
+            confirmed_operation=other.operation_id,
+        ) from error
+    spent = minor if has_amount and operation.reservation in (Reservation.RESERVED, Reservation.HELD) else 0
+    _settle(
+        locked,
+        to=OperationState.CONFIRMED,
+        reservation=Reservation.SETTLED,
+        spent_minor=spent or 0,
+        actor=actor,
+        after={
+            "receipt": row.body_digest,
+            "receipt_id": row.id,
+            "matched_by": str(receipt.matched_by),
+            **({"attempt": attempt.number} if attempt else {}),
+        },
+        evidence=evidence,
+        reason=reason,
+    )
+    return row
+
+
+def reject(
+    locked: LockedOperation,
+    *,
+    refusal: bytes,
+    actor: Actor,
+    evidence: Evidence | None = None,
+    reason: str = "",
+) -> None:
+    """sent_unknown → rejected: a definite refusal, and no other attempt can have had an effect."""
+    locked.operation.refusal = refusal
+    locked.operation.save(update_fields=["refusal"])
+    _settle(
+        locked,
+        to=OperationState.REJECTED,
+        reservation=Reservation.RELEASED,
+        actor=actor,
+        after={"refusal": digest(refusal)},
+        evidence=evidence,
+        reason=reason,
+    )
+
+
+def abandon(
+    locked: LockedOperation, *, actor: Actor, known_effect: str, reason: str, evidence: Evidence | None = None
+) -> None:
+    """ready or sent_unknown → abandoned: the obligation is given up, with what is known of the effect.
+
+    Nothing was ever sent: the reservation is released. The effect is unknown: it stays `held` (law 12).
+    """
+    operation = locked.operation
+    unknown = operation.state == OperationState.SENT_UNKNOWN
+    operation.known_effect = known_effect
+    operation.save(update_fields=["known_effect"])
+    _settle(
+        locked,
+        to=OperationState.ABANDONED,
+        reservation=Reservation.HELD if unknown else Reservation.RELEASED,
+        actor=actor,
+        after={"known_effect": known_effect},
+        evidence=evidence,
+        reason=reason,
+    )
+
+
+def return_to_ready(
+    locked: LockedOperation, *, actor: Actor, evidence: Evidence | None = None, reason: str = ""
+) -> None:
+    """sent_unknown → ready: every attempt is proved not sent. The reservation is kept (law 12)."""
+    operation = locked.operation
+    _compare_and_set(operation, OperationState.READY, locked.now)
+    _end_doubt(locked)
+    end_grants(operation, GrantState.VOID, locked, "the operation can be sent again")
+    refresh_outcome_pause(locked.locked_run)
+    _append(locked, "operation.not_sent", actor, OperationState.SENT_UNKNOWN, {}, evidence, reason)
+
+
+def mark_sent_by_unknown(locked: LockedOperation, *, actor: Actor, evidence: Evidence) -> None:
+    """ready → sent_unknown without an attempt: somebody sent it, and we don't know who."""
+    operation, run = locked.operation, locked.run
+    minor = operation.amount_minor or 0
+    reserve = minor if operation.reservation == Reservation.NONE else 0
+    _compare_and_set(operation, OperationState.SENT_UNKNOWN, locked.now)
+    operation.last_quiet_at = max(operation.last_quiet_at or locked.now, locked.now)
+    if operation.amount_minor is not None and operation.reservation == Reservation.NONE:
+        operation.reservation, operation.reserved_minor = Reservation.RESERVED, minor
+    operation.save(update_fields=["last_quiet_at", "reservation", "reserved_minor"])
+    run.budget_reserved_minor += reserve
+    run.save(update_fields=["budget_reserved_minor"])
+    _append(locked, "operation.sent_by_unknown", actor, OperationState.READY, {}, evidence, "")
+
+
+def open_doubt(locked: LockedOperation) -> None:
+    """Note that the outcome is now an open question: its unsent siblings wait, and the run may pause."""
+    operation, run = locked.operation, locked.run
+    if operation.in_doubt_since_at is not None or operation.state != OperationState.SENT_UNKNOWN:
+        refresh_outcome_pause(locked.locked_run)
+        return
+    operation.in_doubt_since_at = locked.now
+    operation.save(update_fields=["in_doubt_since_at"])
+    run.in_doubt_count += 1
+    run.save(update_fields=["in_doubt_count"])
+    refresh_outcome_pause(locked.locked_run)
+
+
+def end_attempt(
+    locked: LockedOperation, attempt: Attempt, *, outcome: AttemptOutcome, report_digest: str = ""
+) -> bool:
+    """Note how an attempt ended; False if it had ended before in a way that stands.
+
+    `unreported` is our own word for silence and gives way to what is later proved.
+    """
+    changed = Attempt.objects.filter(
+        pk=attempt.pk, outcome__in=[AttemptOutcome.OPEN, AttemptOutcome.UNREPORTED]
+    ).update(outcome=outcome, ended_at=locked.now, report_digest=report_digest)
+    if changed:
+        attempt.outcome, attempt.ended_at, attempt.report_digest = outcome, locked.now, report_digest
+    return bool(changed)
+
+
+def conclude_not_sent(locked: LockedOperation, attempt: Attempt) -> None:
+    """Policy's word that an attempt never left, whatever it ended as before."""
+    Attempt.objects.filter(pk=attempt.pk).update(outcome=AttemptOutcome.NOT_SENT, ended_at=locked.now)
+    attempt.outcome = AttemptOutcome.NOT_SENT
+
+
+def end_grants(operation: Operation, state: GrantState, locked: LockedOperation, why: str) -> int:
+    """End the operation's open grant, if there is one; it can't be consumed after this."""
+    return Grant.objects.filter(operation=operation, state=GrantState.OPEN).update(
+        state=state, ended_at=locked.now, end_reason=why
+    )
+
+
+def _settle(
+    locked: LockedOperation,
+    *,
+    to: OperationState,
+    reservation: Reservation,
+    actor: Actor,
+    after: dict[str, Any],
+    evidence: Evidence | None,
+    reason: str,
+    spent_minor: int = 0,
+) -> None:
+    operation, run = locked.operation, locked.run
+    before = OperationState(operation.state)
+    _compare_and_set(operation, to, locked.now)
+    _settle_budget(operation, run, reservation, spent_minor)
+    operation.save(update_fields=["reservation", "reserved_minor", "settled_minor"])
+    # An unsettled call is always of the current turn: the next one isn't saved before.
+    run.turn_settled += 1
+    run.save(
+        update_fields=["turn_settled", "budget_reserved_minor", "budget_spent_minor", "budget_held_minor"]
+    )
+    _end_doubt(locked)
+    end_grants(operation, GrantState.VOID, locked, f"the operation is {to}")
+    refresh_outcome_pause(locked.locked_run)
+    _append(locked, f"operation.{to}", actor, before, after, evidence, reason)
+
+
+def _settle_budget(operation: Operation, run: Run, reservation: Reservation, spent_minor: int) -> None:
+    if operation.reservation != Reservation.RESERVED:
+        return
+    run.budget_reserved_minor -= operation.reserved_minor
+    match reservation:
+        case Reservation.SETTLED:
+            run.budget_spent_minor += spent_minor
+            operation.settled_minor = spent_minor
+        case Reservation.HELD:
+            run.budget_held_minor += operation.reserved_minor
+            operation.settled_minor = operation.reserved_minor
+        case Reservation.RELEASED:
+            operation.settled_minor = 0
+        case _:
+            raise AssertionError(f"{reservation} settles nothing")
+    operation.reservation, operation.reserved_minor = reservation, 0
+
+
+def _end_doubt(locked: LockedOperation) -> None:
+    operation, run = locked.operation, locked.run
+    if operation.in_doubt_since_at is None:
+        return
+    operation.in_doubt_since_at = None
+    operation.save(update_fields=["in_doubt_since_at"])
+    run.in_doubt_count -= 1
+    run.save(update_fields=["in_doubt_count"])
+
+
+def _compare_and_set(operation: Operation, to: OperationState, now: datetime) -> None:
+    before = OperationState(operation.state)
+    if to not in OPERATION_MOVES[before]:
+        raise MoveRefused(f"Operation {operation.pk} is {before}; it can't become {to}.", state=str(before))
+    # The times belong to the same CHECKs as the state, so they change in the same statement.
+    changes: dict[str, Any] = {"state": to}
+    if to in OPERATION_SETTLED:
+        changes["settled_at"] = now
+    if to == OperationState.SENT_UNKNOWN and operation.first_sent_at is None:
+        changes["first_sent_at"] = now
+    changed = Operation.objects.filter(pk=operation.pk, state=before).update(**changes)
+    if changed != 1:
+        raise MoveRefused(f"Operation {operation.pk} is no longer {before}.", state=str(before))
+    for name, value in changes.items():
+        setattr(operation, name, value)
+
+
+def _append(
+    locked: LockedOperation,
+    action: str,
+    actor: Actor,
+    before: OperationState,
+    after: dict[str, Any],
+    evidence: Evidence | None,
+    reason: str,
+) -> None:
+    operation = locked.operation
+    audit.append(
+        audit.Event(
+            action=action,
+            actor=actor,
+            team=operation.team_id,
+            run=operation.run_id,
+            operation=operation.pk,
+            before={"state": str(before)},
+            after={"state": str(operation.state), **after},
+            evidence=evidence.digest if evidence else "",
+            reason=reason,
+        )
+    )

@@ -1,0 +1,158 @@
+"""The journal's two hot writes, each one statement and so one commit (DESIGN §10, law 7).
+
+Both follow the same order. `run` locks the run's row; only then `clock` reads the time; `op` (and `att`)
+lock what else is decided on; `go` makes the whole decision on locked rows alone; every write after it
+hangs on `go` by a primary key and can't come out at zero. So either all of it happens or nothing does, and
+a wait for the lock can't let an ended lease through. Immutable columns (a run's team, an operation's run)
+may be read from the statement's snapshot.
+
+No row back means: not on this path. `sending` and `reports` then take the slow path under the same lock,
+which either finds the reason or goes on.
+"""
+
+from __future__ import annotations
+
+from runs.audit import BODY
+
+# Text that goes into a leaf here is free of quotes and backslashes by its own rules (ids, worker names,
+# digests), so it can be put between quotes as it is; a test reads each leaf back as canonical JSON.
+_SENT_EVENT = """convert_to(
+    '{"action":"operation.sent","actor":{"id":"' || go.lease_holder || '","kind":"worker"}'
+    || ',"after":{"attempt":' || go.number || ',"attempt_id":"' || %(attempt_id)s
+    || '","lease":' || go.lease_number || ',"state":"sent_unknown"},"before":{"state":"ready"}'
+    || ',"operation":"' || go.operation_id || '","run":"' || go.run_id || '","team":"' || go.team_id || '"}',
+    'UTF8')"""
+
+BEGIN_SEND = f"""
+WITH ref AS MATERIALIZED (
+    SELECT run_id, provider_id FROM runs_operation
+    WHERE id = %(operation)s AND (%(team)s::text IS NULL OR team_id = %(team)s)
+), run AS MATERIALIZED (
+    -- The lock that everything about the run is decided under.
+    SELECT r.* FROM runs_run r WHERE r.id = (SELECT run_id FROM ref) FOR UPDATE
+), clock AS MATERIALIZED (
+    -- Read after the lock is granted: needs the locked row to exist.
+    SELECT clock_timestamp() AS at FROM run
+), op AS MATERIALIZED (
+    SELECT o.* FROM runs_operation o WHERE o.id = %(operation)s AND EXISTS (SELECT 1 FROM clock) FOR UPDATE
+), go AS MATERIALIZED (
+    SELECT run.id AS run_id, run.team_id, run.lease_number, run.lease_token, run.lease_holder,
+           op.id AS operation_id, op.attempts_count + 1 AS number, op.key, op.payload,
+           -- One reservation per operation, at its first send (law 12).
+           CASE WHEN op.reservation = 'none' THEN coalesce(op.amount_minor, 0) ELSE 0 END AS reserve_minor,
+           p.slug, p.start_within_ms, p.request_within_ms, p.adapter_version, p.endpoint, p.region,
+           p.credential_fingerprint, clock.at,
+           clock.at + (p.start_within_ms + p.request_within_ms + p.in_flight_ms) * interval '1 ms' AS quiet_at
+    FROM run, clock, op, runs_provideraccount p
+    WHERE p.slug = op.provider_id
+      -- The fence: this token, not ended by the time that was read after the lock.
+      AND run.state = 'open' AND run.lease_token = %(token)s AND run.lease_expires_at > clock.at
+      AND op.state = 'ready'
+      -- An unknown outcome blocks what isn't sent yet.
+      AND run.in_doubt_count = 0
+      AND op.turn_index = run.turn_index
+      AND (%(order_checked)s OR run.turn_parallel = 'parallel' OR op.position = run.turn_settled)
+      AND (run.approval_until_at IS NULL OR run.approval_until_at > clock.at)
+      AND (run.budget_limit_minor IS NULL OR op.reservation <> 'none' OR op.amount_minor IS NULL
+           OR run.budget_reserved_minor + run.budget_spent_minor + run.budget_held_minor + op.amount_minor
+              <= run.budget_limit_minor)
+), attempt AS (
+    INSERT INTO runs_attempt (operation_id, attempt_id, number, executor, lease_number, lease_token, worker,
+                              minted_at, start_within_ms, request_within_ms, quiet_after_at, outcome,
+                              report_digest)
+    SELECT operation_id, %(attempt_id)s, number, 'agent', lease_number, lease_token, lease_holder,
+           at, start_within_ms, request_within_ms, quiet_at, 'open', ''
+    FROM go
+), operation AS (
+    UPDATE runs_operation o
+    SET state = 'sent_unknown', attempts_count = go.number,
+        first_sent_at = coalesce(o.first_sent_at, go.at),
+        last_quiet_at = greatest(o.last_quiet_at, go.quiet_at),
+        reservation = CASE WHEN o.reservation = 'none' AND o.amount_minor IS NOT NULL
+                           THEN 'reserved' ELSE o.reservation END,
+        reserved_minor = o.reserved_minor + go.reserve_minor,
+        -- The first send pins who sends and through what (law 5).
+        sent_by = CASE WHEN o.sent_by = '' THEN 'agent' ELSE o.sent_by END,
+        sent_adapter_version = CASE WHEN o.sent_by = '' THEN go.adapter_version ELSE o.sent_adapter_version END,
+        sent_endpoint = CASE WHEN o.sent_by = '' THEN go.endpoint ELSE o.sent_endpoint END,
+        sent_region = CASE WHEN o.sent_by = '' THEN go.region ELSE o.sent_region END,
+        sent_credential_fingerprint = CASE WHEN o.sent_by = '' THEN go.credential_fingerprint
+                                           ELSE o.sent_credential_fingerprint END
+    FROM go WHERE o.id = go.operation_id
+), budget AS (
+    UPDATE runs_run r SET budget_reserved_minor = r.budget_reserved_minor + go.reserve_minor
+    FROM go WHERE r.id = go.run_id AND go.reserve_minor > 0
+), leaf AS (
+    INSERT INTO runs_auditleaf (body, at, action, team_slug, run_ref, operation_ref, actor_kind, actor)
+    SELECT {BODY.format(at="go.at", event=_SENT_EVENT)},
+           go.at, 'operation.sent', go.team_id, go.run_id, go.operation_id, 'worker', go.lease_holder
+    FROM go
+)
+SELECT key, payload, slug, number, start_within_ms, request_within_ms FROM go
+"""
+
+_CONFIRMED_EVENT = """convert_to(
+    '{"action":"operation.confirmed","actor":{"id":"' || go.lease_holder || '","kind":"worker"}'
+    || ',"after":{"attempt":' || go.number || ',"matched_by":"' || %(matched_by)s
+    || '","receipt":"' || %(body_digest)s || '","receipt_id":"' || %(receipt_id)s
+    || '","state":"confirmed"},"before":{"state":"sent_unknown"}'
+    || ',"operation":"' || go.operation_id || '","run":"' || go.run_id || '","team":"' || go.team_id || '"}',
+    'UTF8')"""
+
+CONFIRM_BY_REPLY = f"""
+WITH ref AS MATERIALIZED (
+    SELECT run_id FROM runs_operation
+    WHERE id = %(operation)s AND (%(team)s::text IS NULL OR team_id = %(team)s)
+), run AS MATERIALIZED (
+    SELECT r.* FROM runs_run r WHERE r.id = (SELECT run_id FROM ref) FOR UPDATE
+), clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS at FROM run
+), op AS MATERIALIZED (
+    SELECT o.* FROM runs_operation o WHERE o.id = %(operation)s AND EXISTS (SELECT 1 FROM clock) FOR UPDATE
+), att AS MATERIALIZED (
+    SELECT a.* FROM runs_attempt a
+    WHERE a.operation_id = %(operation)s AND a.attempt_id = %(attempt_id)s AND EXISTS (SELECT 1 FROM op)
+    FOR UPDATE
+), go AS MATERIALIZED (
+    SELECT run.id AS run_id, run.team_id, run.lease_holder, op.id AS operation_id, op.provider_id,
+           att.id AS attempt_pk, att.number, op.reserved_minor, clock.at,
+           coalesce(%(amount_minor)s::bigint, op.amount_minor, 0) AS spent_minor,
+           coalesce(nullif(%(amount_currency)s, ''), op.amount_currency) AS currency,
+           op.amount_minor IS NOT NULL AS has_amount
+    FROM run, clock, op, att
+    WHERE run.state = 'open' AND run.lease_token = %(token)s AND run.lease_expires_at > clock.at
+      AND op.state = 'sent_unknown' AND op.in_doubt_since_at IS NULL
+      -- Its own sender, with the token that it was minted under, and nothing reported yet.
+      AND att.outcome = 'open' AND att.lease_token = %(token)s AND att.number = op.attempts_count
+), attempt AS (
+    UPDATE runs_attempt a SET outcome = 'receipt', ended_at = go.at, report_digest = %(report_digest)s
+    FROM go WHERE a.id = go.attempt_pk
+), receipt AS (
+    -- A reference that confirmed another operation breaks the unique constraint, and all of this with it.
+    INSERT INTO runs_receipt (id, operation_id, provider_id, reference, body, body_digest, matched_by,
+                              amount_currency, amount_minor, attempt_id, recorded_at)
+    SELECT %(receipt_id)s, operation_id, provider_id, %(reference)s, %(body)s, %(body_digest)s,
+           %(matched_by)s, CASE WHEN has_amount THEN currency ELSE '' END,
+           CASE WHEN has_amount THEN spent_minor END, attempt_pk, at
+    FROM go
+), operation AS (
+    UPDATE runs_operation o
+    SET state = 'confirmed', settled_at = go.at,
+        reservation = CASE WHEN o.reservation = 'reserved' THEN 'settled' ELSE o.reservation END,
+        settled_minor = CASE WHEN o.reservation = 'reserved' THEN go.spent_minor ELSE 0 END,
+        reserved_minor = 0
+    FROM go WHERE o.id = go.operation_id
+), budget AS (
+    UPDATE runs_run r
+    SET turn_settled = r.turn_settled + 1,
+        budget_reserved_minor = r.budget_reserved_minor - go.reserved_minor,
+        budget_spent_minor = r.budget_spent_minor + CASE WHEN go.has_amount THEN go.spent_minor ELSE 0 END
+    FROM go WHERE r.id = go.run_id
+), leaf AS (
+    INSERT INTO runs_auditleaf (body, at, action, team_slug, run_ref, operation_ref, actor_kind, actor)
+    SELECT {BODY.format(at="go.at", event=_CONFIRMED_EVENT)},
+           go.at, 'operation.confirmed', go.team_id, go.run_id, go.operation_id, 'worker', go.lease_holder
+    FROM go
+)
+SELECT number FROM go
+"""

@@ -1,0 +1,355 @@
+"""Leases: who may advance a run until when, with a fencing token that outdates everyone before.
+
+A token is `number-secret`: the number grows with each claim, the random part can't be guessed. A lapsed
+lease is a reason to investigate and never a permission to send (DESIGN law 14).
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import ClassVar
+
+from django.db import transaction
+
+from runs import audit
+from runs.actors import Actor, ActorKind
+from runs.ids import check_client_id
+from runs.locking import Locked, database_now, lock_run
+from runs.models import FlowVersion, Lease, Operation, Run
+from runs.refusals import Invalid, Refusal
+from runs.states import RUN_ENDED, LeaseEnd, OperationState, PauseReason, RunState
+
+# Shorter than 5 s, a garbage collection loses a lease; longer than an hour, a dead worker blocks a run
+# for longer than a person would wait (API.md).
+LEASE_SECONDS_MIN = 5
+LEASE_SECONDS_MAX = 3600
+# 80 random bits: a token can't be guessed even by somebody who knows the number.
+TOKEN_SECRET_BYTES = 10
+# A claim marks its version as alive at most this often, so that claims don't queue for one row.
+VERSION_SEEN_EVERY_SECONDS = 5
+
+
+class StaleToken(Refusal):
+    """The token isn't the run's current one, or its lease has ended; nothing was written under it."""
+
+    word: ClassVar[str] = "stale_token"
+
+
+class AlreadyClaimed(Refusal):
+    """Another claim holds the run; details name the holder and how long its lease still lasts."""
+
+    word: ClassVar[str] = "already_claimed"
+
+
+class RunPaused(Refusal):
+    """The run is paused for the reasons in the details; it becomes claimable when they fall away."""
+
+    word: ClassVar[str] = "run_paused"
+
+
+class RunEnded(Refusal):
+    """The run is completed or abandoned and takes no more work."""
+
+    word: ClassVar[str] = "run_ended"
+
+
+class FlowVersionMismatch(Refusal):
+    """The worker runs another version than the one the run is pinned to; nothing changed."""
+
+    word: ClassVar[str] = "flow_version_mismatch"
+
+
+class OutcomeNotTakenIn(Refusal):
+    """An earlier worker left a sent operation unreported: it must be taken in before anyone claims.
+
+    Never reaches a caller of the API: whoever claims takes it in first and asks again.
+    """
+
+    word: ClassVar[str] = "run_paused"
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A live lease: its fencing token and its end, by the database's clock."""
+
+    run: Run
+    token: str
+    expires_at: datetime
+    expires_in_ms: int
+    claim_id: str
+    replayed: bool
+
+
+def paused_refusal(run: Run) -> RunPaused:
+    """Say why the run is paused, in the same words everywhere."""
+    return RunPaused(
+        f"Run {run.id} is paused ({', '.join(run.paused_reasons)}). Nothing is sent until that is settled.",
+        run=run.id,
+        reasons=list(run.paused_reasons),
+    )
+
+
+def claim(
+    *,
+    team: str,
+    run_id: str,
+    claim_id: str,
+    worker: str,
+    flow_version: str,
+    lease_seconds: int,
+    flow_digest: str = "",
+) -> Claimed:
+    """Give the worker the next token, if nobody else holds the run.
+
+    Refuses in this order (API.md): `RunEnded`, `RunPaused`, `FlowVersionMismatch`, `AlreadyClaimed`.
+    The same claim id while its lease lives gets the same token again. A lease that has run out is ended
+    here; an operation that it left sent and unreported raises `OutcomeNotTakenIn`. Owns its transaction.
+    """
+    check_client_id(claim_id, where="claim_id")
+    check_client_id(worker, where="worker")
+    if not LEASE_SECONDS_MIN <= lease_seconds <= LEASE_SECONDS_MAX:
+        raise Invalid(
+            f"lease_seconds must be from {LEASE_SECONDS_MIN} to {LEASE_SECONDS_MAX}.", where="lease_seconds"
+        )
+    _mark_version_seen(team=team, run_id=run_id, flow_version=flow_version)
+    with transaction.atomic():
+        locked = lock_run(run_id=run_id, team=team)
+        run, now = locked.run, locked.now
+        again = Lease.objects.filter(run=run, claim_id=claim_id).first()
+        if again is not None:
+            return _claim_again(run, again, now)
+        _refuse_ended_or_paused(locked, flow_version)
+        _refuse_other_version(run, flow_version, flow_digest)
+        if run.lease_token is not None and run.lease_expires_at is not None and run.lease_expires_at > now:
+            raise AlreadyClaimed(
+                f"{run.lease_holder} holds run {run.id}.",
+                holder=run.lease_holder,
+                expires_in_ms=_left_ms(run.lease_expires_at, now),
+            )
+        unreported = Operation.objects.filter(
+            run=run, state=OperationState.SENT_UNKNOWN, in_doubt_since_at__isnull=True
+        )
+        if unreported.exists():
+            raise OutcomeNotTakenIn(f"Run {run.id} has an operation whose sender is gone.", run=run.id)
+        end_lease(locked, by=LeaseEnd.EXPIRED)
+        return _claim_now(locked, claim_id, worker, flow_version, lease_seconds)
+
+
+def _claim_again(run: Run, lease: Lease, now: datetime) -> Claimed:
+    if lease.token != run.lease_token or lease.expires_at <= now:
+        raise StaleToken(
+            f"The lease of claim {lease.claim_id} has ended; a new claim needs a new claim id.", run=run.id
+        )
+    return Claimed(
+        run=run,
+        token=lease.token,
+        expires_at=lease.expires_at,
+        expires_in_ms=_left_ms(lease.expires_at, now),
+        claim_id=lease.claim_id,
+        replayed=True,
+    )
+
+
+def _refuse_ended_or_paused(locked: Locked, flow_version: str) -> None:
+    run = locked.run
+    if run.state in RUN_ENDED:
+        raise RunEnded(f"Run {run.id} is {run.state}.", run=run.id, state=run.state)
+    if run.state == RunState.PAUSED:
+        # A worker of the pinned version has come: that reason is gone by its coming.
+        if flow_version == run.flow_version.version and run.paused_reasons == [PauseReason.FLOW_VERSION]:
+            drop_pause_reason(locked, PauseReason.FLOW_VERSION)
+            return
+        raise paused_refusal(run)
+
+
+def _refuse_other_version(run: Run, flow_version: str, flow_digest: str) -> None:
+    pinned = run.flow_version
+    if flow_version != pinned.version or (flow_digest and pinned.digest and flow_digest != pinned.digest):
+        raise FlowVersionMismatch(
+            f"Run {run.id} is pinned to version {pinned.version} of {run.flow.name}.",
+            pinned=pinned.version,
+            pinned_digest=pinned.digest,
+            yours=flow_version,
+        )
+
+
+def _claim_now(locked: Locked, claim_id: str, worker: str, flow_version: str, lease_seconds: int) -> Claimed:
+    run, now = locked.run, locked.now
+    expires_at = now + timedelta(seconds=lease_seconds)
+    number = run.lease_number + 1
+    token = f"{number}-{secrets.token_hex(TOKEN_SECRET_BYTES)}"
+    Lease.objects.create(
+        run=run,
+        number=number,
+        token=token,
+        claim_id=claim_id,
+        worker=worker,
+        flow_version=flow_version,
+        seconds=lease_seconds,
+        claimed_at=now,
+        expires_at=expires_at,
+    )
+    run.lease_number, run.lease_token = number, token
+    run.lease_holder, run.lease_expires_at = worker, expires_at
+    run.save(update_fields=["lease_number", "lease_token", "lease_holder", "lease_expires_at"])
+    audit.append(
+        audit.Event(
+            action="run.claimed",
+            actor=Actor(ActorKind.WORKER, worker),
+            team=run.team_id,
+            run=run.id,
+            after={"lease": number, "flow_version": flow_version},
+        )
+    )
+    return Claimed(
+        run=run,
+        token=token,
+        expires_at=expires_at,
+        expires_in_ms=lease_seconds * 1000,
+        claim_id=claim_id,
+        replayed=False,
+    )
+
+
+def renew(*, team: str, run_id: str, token: str, lease_seconds: int | None = None) -> Claimed:
+    """Move the lease's end; by default to as far from now as the claim asked. Owns its transaction.
+
+    Raises `StaleToken` (also after expiry), `RunPaused` when the run was paused and its lease ended.
+    """
+    if lease_seconds is not None and not LEASE_SECONDS_MIN <= lease_seconds <= LEASE_SECONDS_MAX:
+        raise Invalid(
+            f"lease_seconds must be from {LEASE_SECONDS_MIN} to {LEASE_SECONDS_MAX}.", where="lease_seconds"
+        )
+    with transaction.atomic():
+        locked = lock_run(run_id=run_id, team=team)
+        require_token(locked, token)
+        run, now = locked.run, locked.now
+        lease = Lease.objects.get(run=run, number=run.lease_number)
+        length = timedelta(seconds=lease_seconds or lease.seconds)
+        # A renewal never shortens what was promised.
+        expires_at = max(now + length, lease.expires_at)
+        Lease.objects.filter(pk=lease.pk).update(expires_at=expires_at)
+        Run.objects.filter(pk=run.pk).update(lease_expires_at=expires_at)
+        return Claimed(
+            run=run,
+            token=token,
+            expires_at=expires_at,
+            expires_in_ms=_left_ms(expires_at, now),
+            claim_id=lease.claim_id,
+            replayed=False,
+        )
+
+
+def release(*, team: str, run_id: str, token: str) -> tuple[Run, bool]:
+    """Give the lease back; returns the run, and whether it had been given back already. Owns its transaction."""
+    with transaction.atomic():
+        locked = lock_run(run_id=run_id, team=team)
+        given_back = Lease.objects.filter(run=locked.run, token=token, ended_by=LeaseEnd.RELEASED)
+        if given_back.exists():
+            return locked.run, True
+        require_token(locked, token)
+        end_lease(locked, by=LeaseEnd.RELEASED)
+        return locked.run, False
+
+
+def revoke(*, team: str, run_id: str, actor: Actor, reason: str) -> Run:
+    """Take the lease away from its holder; its later writes are refused and kept as evidence."""
+    with transaction.atomic():
+        locked = lock_run(run_id=run_id, team=team)
+        if locked.run.lease_token is None:
+            raise StaleToken(f"Nobody holds run {run_id}.", run=run_id)
+        end_lease(locked, by=LeaseEnd.REVOKED, actor=actor, reason=reason)
+        return locked.run
+
+
+def require_token(locked: Locked, token: str) -> None:
+    """Refuse unless the token is the run's current one and its lease hasn't ended by `locked.now`."""
+    run, now = locked.run, locked.now
+    if run.lease_token == token and run.lease_expires_at is not None and run.lease_expires_at > now:
+        return
+    if run.state == RunState.PAUSED:
+        raise paused_refusal(run)
+    raise StaleToken(
+        f"This token no longer holds run {run.id}. What you report with it is kept as evidence.", run=run.id
+    )
+
+
+def end_lease(locked: Locked, *, by: LeaseEnd, actor: Actor | None = None, reason: str = "") -> None:
+    """End the run's lease, if it has one, and say why on record. Needs the run's lock."""
+    run = locked.run
+    if run.lease_token is None:
+        return
+    Lease.objects.filter(run=run, number=run.lease_number, ended_at__isnull=True).update(
+        ended_at=locked.now, ended_by=by
+    )
+    run.lease_token, run.lease_expires_at = None, None
+    run.save(update_fields=["lease_token", "lease_expires_at"])
+    audit.append(
+        audit.Event(
+            action="lease.ended",
+            actor=actor or Actor(ActorKind.WORKER, run.lease_holder),
+            team=run.team_id,
+            run=run.id,
+            before={"lease": run.lease_number},
+            after={"ended_by": str(by)},
+            reason=reason,
+        )
+    )
+
+
+def add_pause_reason(locked: Locked, reason: PauseReason) -> None:
+    """Pause the run for one more reason; its lease ends, for there is nothing its holder may do."""
+    run = locked.run
+    if run.state in RUN_ENDED or reason in run.paused_reasons:
+        return
+    end_lease(locked, by=LeaseEnd.PAUSED)
+    run.paused_reasons = sorted({*run.paused_reasons, str(reason)})
+    if run.state != RunState.PAUSED:
+        run.state, run.paused_at = RunState.PAUSED, locked.now
+    run.save(update_fields=["state", "paused_reasons", "paused_at"])
+    audit.append(
+        audit.Event(
+            action="run.paused",
+            actor=Actor(ActorKind.SYSTEM, "journal"),
+            team=run.team_id,
+            run=run.id,
+            after={"reasons": list(run.paused_reasons)},
+        )
+    )
+
+
+def drop_pause_reason(locked: Locked, reason: PauseReason) -> None:
+    """Take one reason away; with the last of them the run is open and claimable again."""
+    run = locked.run
+    if reason not in run.paused_reasons:
+        return
+    run.paused_reasons = [kept for kept in run.paused_reasons if kept != reason]
+    if not run.paused_reasons and run.state == RunState.PAUSED:
+        run.state, run.paused_at = RunState.OPEN, None
+    run.save(update_fields=["state", "paused_reasons", "paused_at"])
+    audit.append(
+        audit.Event(
+            action="run.pause_reason_ended",
+            actor=Actor(ActorKind.SYSTEM, "journal"),
+            team=run.team_id,
+            run=run.id,
+            before={"reason": str(reason)},
+            after={"reasons": list(run.paused_reasons), "state": str(run.state)},
+        )
+    )
+
+
+def _mark_version_seen(*, team: str, run_id: str, flow_version: str) -> None:
+    # Outside the claim's transaction: it must be kept also when the claim is refused.
+    now = database_now()
+    stale = now - timedelta(seconds=VERSION_SEEN_EVERY_SECONDS)
+    seen = FlowVersion.objects.filter(flow__runs__id=run_id, flow__team=team, version=flow_version)
+    version = seen.values("id", "last_worker_at").first()
+    if version and (version["last_worker_at"] is None or version["last_worker_at"] < stale):
+        FlowVersion.objects.filter(pk=version["id"]).update(last_worker_at=now)
+
+
+def _left_ms(until: datetime, now: datetime) -> int:
+    return max(0, int((until - now) / timedelta(milliseconds=1)))
