@@ -199,10 +199,7 @@ def _wants(hold: Hold, at: Point, arrival: Arrival) -> bool:
 
 def _hangs(hold: Hold, scope: Scope) -> bool:
     return (
-        hold.is_fault
-        and hold.state is State.HELD
-        and hold.arrival is not None
-        and scope.covers(hold.arrival)
+        hold.is_fault and hold.state is State.HELD and hold.arrival is not None and scope.covers(hold.arrival)
     )
 
 

@@ -66,7 +66,9 @@ class Routes:
                 raise _not_found()
             if question.method not in methods:
                 allowed = ", ".join(sorted(methods))
-                raise Refused(405, "method_not_allowed", f"Allowed here: {allowed}.", headers={"Allow": allowed})
+                raise Refused(
+                    405, "method_not_allowed", f"Allowed here: {allowed}.", headers={"Allow": allowed}
+                )
             return methods[question.method](question)
         except Refused as refused:
             return refused.answer()
@@ -160,9 +162,9 @@ class Routes:
         if key is not None:
             body["key"] = key
         elif account is not None:
-            body["keys"] = _counts_by_name(self._store.counts_by("key", account=account))
+            body["keys"] = _counts_by_name(self._store.counts_by_key(account))
         else:
-            body["accounts"] = _counts_by_name(self._store.counts_by("account"))
+            body["accounts"] = _counts_by_name(self._store.counts_by_account())
         return Answer.of(body)
 
     def _effects(self, question: Question, account: str | None) -> Reply:

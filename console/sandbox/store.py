@@ -58,6 +58,9 @@ CREATE TABLE effects (
     receipt TEXT NOT NULL
 );
 CREATE INDEX effects_by_key ON effects (account, key);
+CREATE VIEW tally AS
+    SELECT account, key, method = 'POST' AS requests, 0 AS effects, method = 'GET' AS lookups FROM requests
+    UNION ALL SELECT account, key, 0, status <> 'failed', 0 FROM effects;
 CREATE TABLE answers (
     account TEXT NOT NULL, key TEXT NOT NULL,
     fingerprint TEXT NOT NULL, status INTEGER NOT NULL, body BLOB NOT NULL, first_at_us INTEGER NOT NULL,
@@ -261,7 +264,8 @@ class Store:
             self._end(db, request_id, "applied" if effects else "refused", fingerprint)
             if remember_key is not None:
                 db.execute(
-                    "INSERT INTO answers SELECT account, ?, ?, ?, ?, received_at_us FROM requests WHERE id = ?",
+                    "INSERT INTO answers (account, key, fingerprint, status, body, first_at_us)"
+                    " SELECT account, ?, ?, ?, ?, received_at_us FROM requests WHERE id = ?",
                     (remember_key, fingerprint, answer.status, answer.body, request_id),
                 )
         return answer
@@ -346,32 +350,33 @@ class Store:
 
     def counts(self, *, account: str | None = None, key: str | None = None) -> Counts:
         """Requests, effects and lookups: of one key, of one account, or of all."""
-        where = "WHERE (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR key = ?2)"
         rows = self._read(
-            f"SELECT (SELECT count(*) FROM requests {where} AND method = 'POST'),"
-            f" (SELECT count(*) FROM effects {where} AND status <> 'failed'),"
-            f" (SELECT count(*) FROM requests {where} AND method = 'GET')",
+            "SELECT (SELECT count(*) FROM requests WHERE method = 'POST'"
+            " AND (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR key = ?2)),"
+            " (SELECT count(*) FROM effects WHERE status <> 'failed'"
+            " AND (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR key = ?2)),"
+            " (SELECT count(*) FROM requests WHERE method = 'GET'"
+            " AND (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR key = ?2))",
             *(account, key),
         )
         return Counts(*rows[0])
 
-    def counts_by(self, column: str, *, account: str | None = None) -> dict[str, Counts]:
-        """Counts for every `account`, or for every `key` of one account."""
-        if column not in ("account", "key"):
-            raise ValueError(column)
+    def counts_by_account(self) -> dict[str, Counts]:
         rows = self._read(
-            f"SELECT {column}, sum(requests), sum(effects), sum(lookups) FROM ("
-            " SELECT account, key, method = 'POST' AS requests, 0 AS effects, method = 'GET' AS lookups"
-            " FROM requests UNION ALL"
-            " SELECT account, key, 0, status <> 'failed', 0 FROM effects"
-            f") WHERE {column} IS NOT NULL AND (?1 IS NULL OR account = ?1) GROUP BY 1 ORDER BY 1",
+            "SELECT account, sum(requests), sum(effects), sum(lookups) FROM tally GROUP BY 1 ORDER BY 1"
+        )
+        return {str(name): Counts(*numbers) for name, *numbers in rows}
+
+    def counts_by_key(self, account: str) -> dict[str, Counts]:
+        """Counts for every key of one account; what came without a key is in none of them."""
+        rows = self._read(
+            "SELECT key, sum(requests), sum(effects), sum(lookups) FROM tally"
+            " WHERE account = ? AND key IS NOT NULL GROUP BY 1 ORDER BY 1",
             account,
         )
         return {str(name): Counts(*numbers) for name, *numbers in rows}
 
-    def requests(
-        self, *, account: str | None, key: str | None, after: int, limit: int
-    ) -> list[RequestRow]:
+    def requests(self, *, account: str | None, key: str | None, after: int, limit: int) -> list[RequestRow]:
         rows = self._read(
             "SELECT id, method, account, kind, key, faults, outcome, fingerprint, received_at_us, ended_at_us"
             " FROM requests WHERE (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR key = ?2) AND id > ?3"
@@ -399,12 +404,25 @@ class Store:
 
 
 _EFFECTS = (
-    "SELECT number, id, account, kind, key, request_id, status, made_at_us, visible_at_us, receipt FROM effects"
+    "SELECT number, id, account, kind, key, request_id, status, made_at_us, visible_at_us, receipt"
+    " FROM effects"
 )
 
 
 def _effect(row: tuple[Any, ...]) -> EffectRow:
-    return EffectRow(*row[:6], Status(row[6]), *row[7:9], json.loads(row[9]))
+    number, effect_id, account, kind, key, request_id, status, made_at_us, visible_at_us, receipt = row
+    return EffectRow(
+        number=number,
+        id=effect_id,
+        account=account,
+        kind=kind,
+        key=key,
+        request_id=request_id,
+        status=Status(status),
+        made_at_us=made_at_us,
+        visible_at_us=visible_at_us,
+        receipt=json.loads(receipt),
+    )
 
 
 def _lock_beside(path: Path) -> TextIO:
