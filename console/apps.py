@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from importlib import import_module
+
 from django.apps import AppConfig
 
 
@@ -9,6 +11,4 @@ class ConsoleConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the system checks."""
-        from console import checks
-
-        assert checks
+        import_module("console.checks")

@@ -1,4 +1,4 @@
-"""The Celery application: wake-up calls only. The database is the truth; losing every message loses nothing."""
+"""The Celery application. Its messages are wake-up calls: losing every one of them loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold before a process serves: a database that keeps its commits, a role that can't rewrite history.
+"""What must hold before a process serves: commits that last, and a role that can't rewrite history.
 
 The same questions are system checks (`manage.py check --database default`) and a refusal at start-up of
 the web server and of Celery, so that a mistake is met before the first effect is journaled.
@@ -56,10 +56,11 @@ def rewritable(*, alias: str = "default") -> list[str]:
 def unsafe_settings() -> list[str]:
     """Say which settings must not serve; an empty list when none."""
     if settings.RECOURSE_SECRETS_ARE_TEMPORARY:
-        return [
+        reason = (
             "RECOURSE_SECRET_KEY and RECOURSE_KEY_SECRET must be set: without the first no login outlives a "
             "process, without the second an operation's idempotency key can't be minted again."
-        ]
+        )
+        return [reason]
     return []
 
 
@@ -69,7 +70,8 @@ def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[
 
     Not the role's privileges: `migrate` runs as the owner, who may change every table.
     """
-    return [Error(reason, id="recourse.E001") for alias in databases or [] for reason in forgetful(alias=alias)]
+    reasons = [reason for alias in databases or [] for reason in forgetful(alias=alias)]
+    return [Error(reason, id="recourse.E001") for reason in reasons]
 
 
 @register(Tags.security, deploy=True)

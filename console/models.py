@@ -7,9 +7,9 @@ import secrets
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any
 
-from django.contrib.auth.models import AbstractUser, UserManager
+from django.contrib.auth.models import AbstractUser
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
@@ -51,8 +51,6 @@ class Person(AbstractUser):
 
     roles = ArrayField(models.CharField(max_length=20, choices=Role.choices), default=list, blank=True)
     teams = models.ManyToManyField(Team, related_name="people", blank=True)
-
-    objects: ClassVar[UserManager[Person]] = UserManager()
 
     class Meta(AbstractUser.Meta):
         constraints = [models.CheckConstraint(condition=_within("roles", Role), name="person_roles_known")]
@@ -144,7 +142,8 @@ def create_token(
         raise Invalid("A token needs at least one scope.", where="scopes")
     if {Scope.JOURNAL, Scope.DECIDE} <= set(scopes):
         raise Invalid(
-            "One token can't hold both journal and decide: a worker never decides its own cases.", where="scopes"
+            "One token can't hold both journal and decide: a worker never decides its own cases.",
+            where="scopes",
         )
     if Scope.DECIDE in scopes and person is None:
         raise Invalid("A token with scope decide needs the person who decides.", where="person")

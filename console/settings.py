@@ -59,7 +59,9 @@ def database(url: str) -> dict[str, Any]:
     """
     parts = urlsplit(url)
     if parts.scheme not in {"postgresql", "postgres"}:
-        raise ImproperlyConfigured("A database URL must start with postgresql://; Recourse runs on PostgreSQL only.")
+        raise ImproperlyConfigured(
+            "A database URL must start with postgresql://; Recourse runs on PostgreSQL only."
+        )
     options: dict[str, Any] = dict(parse_qsl(parts.query))
     host = options.pop("host", "") or unquote(parts.hostname or "")
     # A write that waits longer than this for the server to answer at all is a broken connection.
@@ -149,7 +151,9 @@ TEMPLATES: list[dict[str, Any]] = [
 
 # One alias. DATABASE_URL logs in as a member of recourse_app; DATABASE_OWNER_URL serves `migrate` alone
 # and belongs in no web or Celery process.
-DATABASES = {"default": database(os.environ.get("DATABASE_URL", "") or "postgresql://recourse@127.0.0.1/recourse")}
+DATABASES = {
+    "default": database(os.environ.get("DATABASE_URL", "") or "postgresql://recourse@127.0.0.1/recourse")
+}
 RECOURSE_DATABASE_OWNER_URL = os.environ.get("DATABASE_OWNER_URL", "")
 RECOURSE_APP_GROUP = "recourse_app"
 # Tables whose rows the application may add and read, never change; `migrate` takes the rest away.

@@ -13,7 +13,7 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -55,13 +55,13 @@ class Urls:
 
 
 _cleanup = ExitStack()
-_urls: Urls | None = None
+_found: list[Urls] = []
 
 
 def urls() -> Urls:
     """Where this run's servers are; known from the start of the session."""
-    assert _urls is not None, "no test has started yet"
-    return _urls
+    assert _found, "no session has started yet"
+    return _found[-1]
 
 
 # --- Servers -------------------------------------------------------------------------------------------
@@ -69,23 +69,23 @@ def urls() -> Urls:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    global _urls
     config = session.config
     if config.option.collectonly:
         return
     given = getattr(config, "workerinput", {}).get("recourse_urls")
-    _urls = Urls(**given) if given else _start_database()
+    found = Urls(**given) if given else _start_database()
     in_workers = given is None and bool(config.getoption("numprocesses", default=None))
-    if not _urls.broker and not in_workers:
-        home = folders.prepare(Path(_urls.state_dir))
+    if not found.broker and not in_workers:
+        home = folders.prepare(Path(found.state_dir))
         name = config.workerinput["workerid"] if given else "main"
         broker = valkey.start(home, name=f"valkey-{name}")
         _cleanup.callback(broker.child.stop)
-        _urls = Urls(**{**asdict(_urls), "broker": broker.url})
-    settings.DATABASES["default"].update(database(_urls.app))
-    settings.RECOURSE_DATABASE_OWNER_URL = _urls.owner
-    settings.BROKER_URL = settings.CELERY_BROKER_URL = _urls.broker
-    celery_app.conf.broker_url = _urls.broker
+        found = replace(found, broker=broker.url)
+    _found.append(found)
+    settings.DATABASES["default"].update(database(found.app))
+    settings.RECOURSE_DATABASE_OWNER_URL = found.owner
+    settings.BROKER_URL = settings.CELERY_BROKER_URL = found.broker
+    celery_app.conf.broker_url = found.broker
 
 
 def pytest_configure_node(node: Any) -> None:

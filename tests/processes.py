@@ -129,9 +129,7 @@ class Spawn:
 
     def manage(self, *arguments: str | Path, env: Mapping[str, str], name: str | None = None) -> Process:
         """Start `manage.py …`."""
-        return self(
-            [sys.executable, ROOT / "manage.py", *arguments], env=env, name=name or str(arguments[0])
-        )
+        return self([sys.executable, ROOT / "manage.py", *arguments], env=env, name=name or str(arguments[0]))
 
     def python(self, *arguments: str | Path, env: Mapping[str, str], name: str = "python") -> Process:
         """Start the tests' own Python with these arguments."""
@@ -147,7 +145,7 @@ class Spawn:
     def report(self) -> str:
         """The output of every process, for a failure's report."""
         return "\n".join(
-            f"--- {process.name} (pid {process.pid}, exit {process.returncode}) ---\n{process.output()[-8000:]}"
+            f"--- {process.name} (pid {process.pid}, exit {process.returncode})\n{process.output()[-8000:]}"
             for process in self.started
         )
 

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from console.embedded.processes import Account, EmbeddedServerError
+from console.embedded.processes import AS_WE_ARE, Account, EmbeddedServerError
 
 # initdb wants a user that the system knows by name; `nobody` exists everywhere and owns nothing else.
 SERVER_USER = "nobody"
@@ -61,7 +61,7 @@ def default_state_dir(project: Path) -> Path:
 def prepare(state_dir: Path) -> Home:
     """Make the folders, with the owners and modes that they need; a second call changes nothing."""
     state = state_dir.absolute()
-    account = Account()
+    account = AS_WE_ARE
     if os.geteuid() == 0:
         entry = pwd.getpwnam(SERVER_USER)
         account = Account(uid=entry.pw_uid, gid=entry.pw_gid)
@@ -162,7 +162,7 @@ def _usable(source: Path, *, home: Home, probe: str) -> Path:
     return copy
 
 
-def _folder(path: Path, *, mode: int, account: Account = Account()) -> None:
+def _folder(path: Path, *, mode: int, account: Account = AS_WE_ARE) -> None:
     """Make a folder of ours; folders above it that are missing get the system's usual mode."""
     path.mkdir(parents=True, exist_ok=True)
     if path.is_symlink():

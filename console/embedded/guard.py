@@ -31,7 +31,7 @@ def become(arguments: list[str]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    os.execv(command[0], command)
+    os.execv(command[0], command)  # noqa: S606 - a list of arguments; no shell is wanted
 
 
 if __name__ == "__main__":

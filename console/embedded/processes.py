@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 GUARD = Path(__file__).with_name("guard.py")
-# How often a state that nobody announces (a process that isn't our child, a server's first answer) is looked at.
+# How often we look at what nobody announces: the end of somebody else's child, a server's first answer.
 POLL_SECONDS = 0.02
 LOG_TAIL_BYTES = 4000
 
@@ -28,6 +28,9 @@ class Account:
 
     uid: int | None = None
     gid: int | None = None
+
+
+AS_WE_ARE = Account()
 
 
 @dataclass(kw_only=True)
@@ -71,7 +74,7 @@ def start(
     name: str,
     command: Sequence[str | Path],
     log: Path,
-    account: Account = Account(),
+    account: Account = AS_WE_ARE,
     death_signal: signal.Signals = signal.SIGTERM,
     stop_signals: Sequence[tuple[signal.Signals, float]] | None = None,
     environment: Mapping[str, str] | None = None,
@@ -149,7 +152,7 @@ def alive(pid: int) -> bool:
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return sys.platform != "linux"
+        return not Path("/proc/self").exists()
     # The name in parentheses may hold anything; the state follows the last parenthesis.
     return status.rpartition(")")[2].split()[0] not in {"Z", "X"}
 
@@ -159,10 +162,11 @@ def command_line(pid: int) -> str:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:
-        if sys.platform == "linux":
+        if Path("/proc/self").exists():
             return ""
-    shown = subprocess.run(  # noqa: S607 - macOS has no /proc; ps is part of every Unix
-        ["ps", "-o", "command=", "-p", str(pid)], check=False, capture_output=True, text=True
+    # macOS has no /proc; ps is part of every Unix.
+    shown = subprocess.run(
+        ["/bin/ps", "-o", "command=", "-p", str(pid)], check=False, capture_output=True, text=True
     )
     return shown.stdout.strip()
 

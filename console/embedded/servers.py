@@ -10,7 +10,6 @@ from typing import Self, TypeVar
 from console.embedded import folders, postgres, valkey
 from console.embedded.processes import Child, EmbeddedServerError
 
-
 T = TypeVar("T")
 
 

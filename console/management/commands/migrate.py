@@ -57,7 +57,8 @@ def as_owner(*, alias: str) -> Iterator[None]:
     url = settings.RECOURSE_DATABASE_OWNER_URL
     if not url:
         raise CommandError(
-            "DATABASE_OWNER_URL is not set. Migrations run as the database's owner, the application never does."
+            "DATABASE_OWNER_URL is not set. Migrations run as the database's owner; the application never "
+            "does."
         )
     connection = connections[alias]
     before = dict(connection.settings_dict)
