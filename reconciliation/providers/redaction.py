@@ -52,7 +52,9 @@ _TOKEN_SHAPED = re.compile(
 # leading 1 is left out on purpose: times in milliseconds start with it and pass the check one time in ten.
 _CARD_SHAPED = re.compile(r"(?<![0-9A-Za-z_.-])[2-6](?:[ -]?[0-9]){12,18}(?![0-9A-Za-z_-]|\.[0-9])")
 # A name and what follows it, in JSON (also JSON inside a JSON string), a form, or a header line.
-_NAME_IN_TEXT = re.compile(r"""(?<![A-Za-z0-9])([A-Za-z][A-Za-z0-9_-]{1,63}+)\\{0,3}["']?\s{0,4}[:=]\s{0,4}""")
+_NAME_IN_TEXT = re.compile(
+    r"""(?<![A-Za-z0-9])([A-Za-z][A-Za-z0-9_-]{1,63}+)\\{0,3}["']?\s{0,4}[:=]\s{0,4}"""
+)
 _VALUE_IN_TEXT = re.compile(
     r"""\\{1,3}"[^"\\]{0,8192}(?:\\{1,3}")?|"(?:[^"\\\n]|\\.){0,8192}"?|'[^'\n]{0,8192}'?"""
     r"""|(?:(?:Bearer|Basic|Digest)\s{1,4})?[^\s"'\\&,;{}\[\]<>]{1,8192}"""

@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-import socket
 import ssl
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
@@ -34,16 +32,14 @@ from reconciliation.providers.base import (
     Phase,
     elapsed_seconds,
 )
+from reconciliation.providers.deadline import IDLE_SECONDS_MAX, DeadlineBackend, deadline
 from reconciliation.providers.redaction import Redactor
 
 # Limits of each phase; the request's total deadline cuts them shorter.
 POOL_SECONDS_MAX = 2.0
 CONNECT_SECONDS_MAX = 5.0
-IDLE_SECONDS_MAX = 30.0
 # Connections to one account at once. Lookups are limited before they come here; this is the backstop.
 CONNECTIONS_MAX = 16
-# Writes are cut up so that the deadline is looked at between pieces.
-WRITE_PIECE_BYTES = 16 * 1024
 ERROR_LENGTH_MAX = 500
 # Redaction looks a little beyond the cut, so that a secret across it is recognised.
 REDACTION_SLACK = 8 * 1024
@@ -134,7 +130,7 @@ class Transport:
             retries=0,
             http1=True,
             http2=False,
-            network_backend=_DeadlineBackend(),
+            network_backend=DeadlineBackend(),
         )
         self._client = httpx.Client(
             transport=_PoolTransport(self._pool),
@@ -159,7 +155,7 @@ class Transport:
         """Make one request and say what was seen; raises nothing for what the network or the peer does."""
         started_at = elapsed_seconds()
         progress = _Progress(call.start_by)
-        _deadline.at = started_at + call.within_seconds
+        deadline.at = started_at + call.within_seconds
         body = bytearray()
         response: httpx.Response | None = None
         whole = False
@@ -191,7 +187,7 @@ class Transport:
         finally:
             if response is not None:
                 _close(response)
-            _deadline.at = math.inf
+            deadline.at = math.inf
         exchange = _exchange(
             call,
             progress=progress,
@@ -229,7 +225,7 @@ def _read(response: httpx.Response, *, into: bytearray) -> None:
         into += piece[:room]
         if len(piece) > room:
             raise AnswerTooLong(f"the answer is longer than {ANSWER_BYTES_MAX} bytes")
-        if elapsed_seconds() > _deadline.at:
+        if elapsed_seconds() > deadline.at:
             raise httpcore.ReadTimeout("the time for the whole request ran out")
 
 
@@ -325,106 +321,3 @@ class _AnswerStream(httpx.SyncByteStream):
 
     def close(self) -> None:
         self._answer.close()
-
-
-# ---------------------------------------------------------------------------------------------------------
-# The total deadline: each step on the socket gets what is left of it, at most.
-
-
-class _Deadline(threading.local):
-    at: float = math.inf
-
-
-_deadline = _Deadline()
-
-_SocketOption = tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
-
-
-def _left(timeout: float | None, late: type[httpcore.TimeoutException]) -> float:
-    left = _deadline.at - elapsed_seconds()
-    if left <= 0:
-        raise late("the time for the whole request ran out")
-    return min(left, IDLE_SECONDS_MAX if timeout is None else timeout)
-
-
-class _DeadlineBackend(httpcore.NetworkBackend):
-    """Resolves and connects inside the deadline; the system's resolver has no time limit of its own."""
-
-    def __init__(self) -> None:
-        self._sockets = httpcore.SyncBackend()
-
-    def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[_SocketOption] | None = None,
-    ) -> httpcore.NetworkStream:
-        ends_at = elapsed_seconds() + _left(timeout, httpcore.ConnectTimeout)
-        last: Exception | None = None
-        for address in _resolve(host, port, within=ends_at - elapsed_seconds()):
-            left = ends_at - elapsed_seconds()
-            if left <= 0:
-                raise httpcore.ConnectTimeout("connecting took too long")
-            try:
-                stream = self._sockets.connect_tcp(
-                    address, port, timeout=left, local_address=local_address, socket_options=socket_options
-                )
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                last = error
-            else:
-                return _DeadlineStream(stream)
-        raise last or httpcore.ConnectError(f"{host} has no address")
-
-
-def _resolve(host: str, port: int, *, within: float) -> list[str]:
-    """The host's addresses in the system's order; in a thread, since getaddrinfo can't be stopped."""
-    found: list[str] = []
-    failed: list[OSError] = []
-
-    def ask() -> None:
-        try:
-            answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            found.extend(dict.fromkeys(str(answer[4][0]) for answer in answers))
-        except OSError as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=ask, name="resolve", daemon=True)
-    thread.start()
-    thread.join(within)
-    if thread.is_alive():
-        raise httpcore.ConnectTimeout(f"the name {host} didn't resolve in time")
-    if failed:
-        raise httpcore.ConnectError(str(failed[0])) from failed[0]
-    return found
-
-
-class _DeadlineStream(httpcore.NetworkStream):
-    def __init__(self, stream: httpcore.NetworkStream) -> None:
-        self._stream = stream
-
-    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        return self._stream.read(max_bytes, timeout=_left(timeout, httpcore.ReadTimeout))
-
-    def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        for start in range(0, len(buffer), WRITE_PIECE_BYTES):
-            piece = buffer[start : start + WRITE_PIECE_BYTES]
-            self._stream.write(piece, timeout=_left(timeout, httpcore.WriteTimeout))
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,
-    ) -> httpcore.NetworkStream:
-        left = _left(timeout, httpcore.ConnectTimeout)
-        return _DeadlineStream(
-            self._stream.start_tls(ssl_context, server_hostname=server_hostname, timeout=left)
-        )
-
-    def get_extra_info(self, info: str) -> Any:
-        return self._stream.get_extra_info(info)
