@@ -23,11 +23,13 @@ import pytest
 from django.conf import settings
 from django.db import connections
 from django.test import TransactionTestCase
+from playwright.sync_api import Browser, BrowserContext, Page
 from psycopg import sql
 
 from console.celery import app as celery_app
 from console.embedded import EmbeddedServers, folders, valkey
 from console.settings import database
+from tests import chromium
 from tests.processes import (
     ROOT,
     Process,
@@ -323,3 +325,46 @@ def celery_beat(request: pytest.FixtureRequest, spawn: Spawn, app_env: dict[str,
 def unique() -> str:
     """A word that no other test uses, for external ids and worker names."""
     return uuid.uuid4().hex[:12]
+
+
+# --- A real browser ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def chromium_path() -> str:
+    """The Chromium to test with; without one, browser tests fail and say how to get it."""
+    try:
+        return chromium.executable()
+    except chromium.NoChromium as missing:
+        pytest.fail(str(missing), pytrace=False)
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_path: str) -> Iterator[Browser]:
+    """A headless Chromium for one module: Playwright's event loop stays out of every other module."""
+    with pytest.MonkeyPatch.context() as patch, chromium.launched(chromium_path) as launched:
+        # Django sees Playwright's loop in this thread and would refuse the test's own queries.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+        yield launched
+
+
+@pytest.fixture
+def faults() -> chromium.Faults:
+    """What went wrong on the test's pages; a test that expects a fault clears `faults.seen`."""
+    return chromium.Faults()
+
+
+@pytest.fixture
+def browser_context(browser: Browser, faults: chromium.Faults) -> Iterator[BrowserContext]:
+    """A fresh profile, 1440 by 900; the test fails on script errors, policy violations and 5xx."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, locale="en-GB", timezone_id="UTC")
+    faults.watch(context)
+    yield context
+    context.close()
+    assert not faults.seen, f"The pages had faults: {faults.seen}"
+
+
+@pytest.fixture
+def page(browser_context: BrowserContext) -> Page:
+    """A page in a fresh profile."""
+    return chromium.new_page(browser_context)
