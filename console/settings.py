@@ -144,6 +144,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
+                "console.pages.session.shell",
             ],
         },
     }
@@ -214,6 +215,7 @@ SESSION_COOKIE_NAME = "__Host-recourse_session" if SECURE_COOKIES else "recourse
 CSRF_COOKIE_SECURE = SECURE_COOKIES
 CSRF_COOKIE_HTTPONLY = True  # pages carry the token; no script reads the cookie
 CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_FAILURE_VIEW = "console.pages.problems.csrf_failure"
 CSRF_COOKIE_NAME = "__Host-recourse_csrf" if SECURE_COOKIES else "recourse_csrf"
 
 SECURE_SSL_REDIRECT = flag("RECOURSE_SSL_REDIRECT", default=False)

@@ -14,6 +14,8 @@ _UNSEEN = re.compile(
 )
 # A value longer than this is no longer read but scrolled past; evidence is bounded where it is stored.
 TEXT_LENGTH_MAX = 2_000
+# What a report may hold (64 KiB), pretty-printed.
+BODY_LENGTH_MAX = 200_000
 
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 

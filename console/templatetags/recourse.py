@@ -14,7 +14,7 @@ from django import template
 from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString, mark_safe
+from django.utils.safestring import SafeString
 
 from console.pages import wording
 from console.pages.shapes import (
@@ -155,7 +155,8 @@ def who(actor: Actor) -> SafeString:
 def copy(value: str, label: str) -> SafeString:
     """Show the button that copies `value`. Copying needs a script, so the script unhides it."""
     return format_html(
-        '<button type="button" class="iconbtn iconbtn--copy" data-copy="{}" aria-label="Copy {}" hidden>{}</button>',
+        '<button type="button" class="iconbtn iconbtn--copy" data-copy="{}" aria-label="Copy {}" hidden>'
+        "{}</button>",
         value,
         label,
         icon("copy"),
@@ -178,11 +179,12 @@ def _now(context: template.Context) -> datetime:
 
 
 def _time(at: datetime, text: str, relation: str = "") -> SafeString:
+    # `relation` tells the script which way to count: since, age, until or left; "" leaves the text alone.
     return format_html(
-        '<time datetime="{}" title="{}"{}>{}</time>',
+        '<time datetime="{}" title="{}" data-relative="{}">{}</time>',
         wording.machine(at),
         wording.full(at),
-        mark_safe(f' data-relative="{relation}"') if relation else "",
+        relation,
         text,
     )
 
@@ -220,6 +222,12 @@ def money(amount: Money | None) -> str:
 def inert(text: object) -> str:
     """Show somebody else's text as it is: invisible characters made visible, and cut at a length."""
     return wording.inert(str(text))
+
+
+@register.filter
+def inert_text(text: str) -> str:
+    """The same for a whole body, which is bounded where its view was made: only the bound is wider."""
+    return wording.inert(text, length_max=wording.BODY_LENGTH_MAX)
 
 
 @register.filter

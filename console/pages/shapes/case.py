@@ -20,6 +20,7 @@ from console.pages.shapes.parts import (
     TimelineItem,
 )
 from console.pages.shapes.text import Answer, Link, Phrase, Tone
+from reconciliation.states import Action, Permission
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -128,10 +129,10 @@ class ActionView:
     ("I accept 3 differences between intent and receipt"); its form field is `acknowledged`.
     """
 
-    action: Literal["confirm", "retry", "abandon"]
+    action: Action
     title: str
     text: Phrase
-    standing: Literal["allowed", "second_person", "locked"]
+    standing: Permission
     selectable: bool
     locked_by: str = ""
     consequences: tuple[Consequence, ...] = ()

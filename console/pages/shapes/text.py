@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from reconciliation.states import Truth
 from runs.money import Money
 
 Tone = Literal["grey", "blue", "amber", "green", "red", "violet"]
-Answer = Literal["yes", "no", "unknown"]
+# The answers to the five questions.
+Answer = Truth
 
 
 @dataclass(frozen=True, slots=True)

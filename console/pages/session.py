@@ -1,0 +1,227 @@
+"""Who is signed in, and how they like their pages: sign-in and out, theme, shortcuts.
+
+A person whose session ends while they write must not lose what they wrote. So a POST without a session
+answers with the sign-in form and carries the typed fields, signed, through it; the next page that takes
+a draft (`take_draft`) gets them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, Final, Literal, ParamSpec, cast
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.views import LoginView, LogoutView
+from django.core import signing
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
+from django.shortcuts import render, resolve_url
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_GET, require_POST, require_safe
+
+from console.models import Person, Role
+from console.pages.shapes import Shell, Tone, Viewer
+
+Theme = Literal["system", "light", "dark"]
+THEMES: Final[tuple[Theme, ...]] = ("system", "light", "dark")
+THEME_COOKIE: Final = "recourse_theme"
+SHORTCUTS_COOKIE: Final = "recourse_shortcuts"
+PREFERENCE_SECONDS: Final = 400 * 24 * 60 * 60  # the longest that browsers keep a cookie
+
+# What a person may have typed in any form of the console, and would be sorry to lose.
+DRAFT_FIELDS: Final = ("action", "then", "executor", "reason_code", "reason", "acknowledged")
+DRAFT_LENGTH_MAX: Final = 8_000
+DRAFT_KEY: Final = "draft"
+# A sign-in form left open longer than this brings nothing back.
+DRAFT_SECONDS: Final = 12 * 60 * 60
+
+# The most that a role allows is what the top bar says of a person.
+_ROLE_ORDER: Final = (Role.ADMINISTRATOR, Role.APPROVER, Role.OPERATOR, Role.AUDITOR, Role.VIEWER)
+
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
+
+
+# --- The frame of every page --------------------------------------------------------------------------
+
+
+def shell(request: HttpRequest) -> dict[str, Any]:
+    """Context processor: what `base.html` needs around every page, as `shell`."""
+    return {"shell": shell_of(request)}
+
+
+def shell_of(request: HttpRequest) -> Shell:
+    """The frame for this request: environment, the person, their theme, and where they are."""
+    match = request.resolver_match
+    name = (match.url_name or "") if match else ""
+    section: Literal["queue", "runs", "effects", ""] = ""
+    if name == "queue" or name.startswith("case"):
+        section = "queue"
+    elif name.startswith("run"):
+        section = "runs"
+    elif name == "effects":
+        section = "effects"
+    return Shell(
+        environment=settings.RECOURSE_ENVIRONMENT,
+        environment_tone=_environment_tone(settings.RECOURSE_ENVIRONMENT),
+        theme=theme_of(request),
+        shortcuts=request.COOKIES.get(SHORTCUTS_COOKIE) != "off",
+        path=request.get_full_path() if request.method == "GET" else request.path,
+        viewer=viewer_of(request),
+        section=section,
+    )
+
+
+def viewer_of(request: HttpRequest) -> Viewer | None:
+    user = getattr(request, "user", None)
+    if not isinstance(user, Person):
+        return None
+    role = next((role.label for role in _ROLE_ORDER if user.has_role(role)), "No role")
+    return Viewer(name=str(user), role=str(role))
+
+
+def _environment_tone(environment: str) -> Tone:
+    """Production is red, so that nobody takes it for a place to try things."""
+    return "red" if environment.strip().lower().startswith("prod") else "grey"
+
+
+# --- Signing in -----------------------------------------------------------------------------------------
+
+
+def signed_in(view: Callable[Concatenate[HttpRequest, P], HttpResponseBase]) -> View[P]:
+    """Let only signed-in people through; what anybody else had typed is kept through the sign-in."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        if request.user.is_authenticated:
+            return view(request, *args, **kwargs)
+        if request.method in {"GET", "HEAD"}:
+            query = {"next": request.get_full_path()}
+            return HttpResponseRedirect(reverse("login", query=query))
+        return SignIn.as_view()(request, session_ended=True)
+
+    return guarded
+
+
+class SignIn(LoginView):
+    """The sign-in form. After an ended session it says so, and carries the typed fields along."""
+
+    template_name = "registration/login.html"
+    redirect_authenticated_user = True
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        # A page that wanted a session answered with this form: show it, don't take the POST for a login.
+        if kwargs.get("session_ended"):
+            return self.render_to_response(self.get_context_data(form=self.form_class(request)), status=403)
+        return super().dispatch(request, *args, **kwargs)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        ended = bool(self.kwargs.get("session_ended"))
+        draft = pack_draft(self.request) if ended else self.request.POST.get(DRAFT_KEY, "")
+        target = self.request.path if ended else self.get_redirect_url()
+        return super().get_context_data(
+            **kwargs,
+            session_ended=ended,
+            draft=draft,
+            kept=bool(unpack_draft(draft)),
+            target=target,
+        )
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        response = super().form_valid(form)
+        draft = unpack_draft(self.request.POST.get(DRAFT_KEY, ""))
+        if draft:
+            self.request.session[DRAFT_KEY] = draft
+            messages.info(self.request, "You are signed in again. What you had typed is still here.")
+        return response
+
+
+class SignOut(LogoutView):
+    """Ends the session. POST only, so that a link can't sign anybody out."""
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        response = super().post(request, *args, **kwargs)
+        messages.success(request, "You are signed out.")
+        return response
+
+
+def pack_draft(request: HttpRequest) -> str:
+    """Return the typed fields of this POST, bounded and signed, for a hidden field; "" if there are none."""
+    fields = {
+        name: request.POST[name][:DRAFT_LENGTH_MAX]
+        for name in DRAFT_FIELDS
+        if request.POST.get(name, "").strip()
+    }
+    return signing.dumps({"path": request.path, "fields": fields}, salt=DRAFT_KEY) if fields else ""
+
+
+def unpack_draft(packed: str) -> dict[str, Any]:
+    """Return what `pack_draft` signed: `path` and `fields`; {} if it is missing, altered or too old."""
+    if not packed:
+        return {}
+    try:
+        draft = signing.loads(packed, salt=DRAFT_KEY, max_age=DRAFT_SECONDS)
+    except signing.BadSignature:
+        return {}
+    return cast("dict[str, Any]", draft)
+
+
+def take_draft(request: HttpRequest, *, path: str) -> dict[str, str]:
+    """Return the fields typed for `path` before the session ended, once; {} if there are none."""
+    draft = request.session.get(DRAFT_KEY)
+    if not draft or draft.get("path") != path:
+        return {}
+    del request.session[DRAFT_KEY]
+    return dict(draft["fields"])
+
+
+# --- Preferences ----------------------------------------------------------------------------------------
+
+
+def theme_of(request: HttpRequest) -> Theme:
+    """The theme that the person chose in this browser; the system's unless they chose."""
+    chosen = request.COOKIES.get(THEME_COOKIE)
+    return next((theme for theme in THEMES if theme == chosen), "system")
+
+
+@require_GET
+def preferences(request: HttpRequest) -> HttpResponse:
+    """Show what can be set in this browser: theme, and the keyboard shortcuts with their off switch."""
+    return render(request, "preferences.html", {"themes": THEMES})
+
+
+@require_POST
+def set_theme(request: HttpRequest) -> HttpResponse:
+    """Keep the theme, the shortcuts switch, or both, and go back to where the person was."""
+    target = request.POST.get("next", "")
+    if not url_has_allowed_host_and_scheme(
+        target, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    ):
+        target = resolve_url(settings.LOGIN_REDIRECT_URL)
+    response = HttpResponseRedirect(target)
+    theme = request.POST.get("theme")
+    if theme in THEMES:
+        _keep(response, THEME_COOKIE, theme)
+    shortcuts = request.POST.get("shortcuts")
+    if shortcuts in {"on", "off"}:
+        _keep(response, SHORTCUTS_COOKIE, shortcuts)
+    return response
+
+
+def _keep(response: HttpResponse, name: str, value: str) -> None:
+    response.set_cookie(
+        name,
+        value,
+        max_age=PREFERENCE_SECONDS,
+        secure=settings.SESSION_COOKIE_SECURE,
+        httponly=True,
+        samesite="Lax",
+    )
+
+
+@require_safe
+def live(_request: HttpRequest) -> HttpResponse:
+    """Answer 204: the page's indicator asks this to know that the console can still be reached."""
+    return HttpResponse(status=204, headers={"Cache-Control": "no-store"})

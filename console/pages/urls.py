@@ -1,0 +1,30 @@
+"""The addresses of the pages. The root's urls module includes these and names the error handlers."""
+
+from __future__ import annotations
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import path
+
+from console.pages import session
+
+
+def unwritten(_request: HttpRequest, **_kwargs: str) -> HttpResponse:
+    """A page whose address is settled and whose view isn't written."""
+    raise Http404
+
+
+urlpatterns = [
+    path("", unwritten, name="queue"),
+    path("cases/<str:case_id>/", unwritten, name="case"),
+    path("cases/<str:case_id>/decision/", unwritten, name="case_decide"),
+    path("cases/<str:case_id>/lookup/", unwritten, name="case_lookup"),
+    path("runs/", unwritten, name="run_list"),
+    path("runs/<str:run_id>/", unwritten, name="run"),
+    path("effects/", unwritten, name="effects"),
+    path("search/", unwritten, name="search"),
+    path("login/", session.SignIn.as_view(), name="login"),
+    path("logout/", session.SignOut.as_view(), name="logout"),
+    path("preferences/", session.preferences, name="preferences"),
+    path("preferences/theme/", session.set_theme, name="theme"),
+    path("live/", session.live, name="live"),
+]

@@ -1,0 +1,298 @@
+// What a script adds to pages that already work without one: a ticking clock and countdowns, copying,
+// the dialog, the keyboard, and the word that the connection is lost. Nothing here decides, formats money
+// or sends a decision. External file only: the content security policy allows no inline script.
+"use strict";
+
+(() => {
+  const body = document.body;
+  const MINUTE_SECONDS = 60;
+  const HOUR_SECONDS = 3600;
+  const DAY_SECONDS = 86400;
+  // Often enough to be believed, seldom enough for a thousand open tabs.
+  const LIVE_EVERY_MS = 15000;
+  const LIVE_TIMEOUT_MS = 8000;
+  const COPIED_FOR_MS = 1500;
+
+  // The server's clock, as far as this page knows: people's computers are minutes off.
+  const skew = body.dataset.now ? Date.parse(body.dataset.now) - Date.now() : 0;
+  const serverNow = () => new Date(Date.now() + skew);
+
+  // ------------------------------------------------------------ times
+
+  // The same words as `wording.span` on the server.
+  function span(seconds, fine) {
+    const total = Math.abs(Math.trunc(seconds));
+    const two = (number) => String(number).padStart(2, "0");
+    if (total < MINUTE_SECONDS) return `${total} s`;
+    const minutes = Math.trunc(total / MINUTE_SECONDS);
+    if (total < HOUR_SECONDS) {
+      return fine && minutes < 10 ? `${minutes} min ${two(total % MINUTE_SECONDS)} s` : `${minutes} min`;
+    }
+    const hours = Math.trunc(total / HOUR_SECONDS);
+    if (hours < 48) return `${hours} h ${two(minutes % 60)} min`;
+    return `${Math.trunc(total / DAY_SECONDS).toLocaleString("en")} d ${hours % 24} h`;
+  }
+
+  function relative(element, now) {
+    const kind = element.dataset.relative;
+    const seconds = (Date.parse(element.dateTime) - now) / 1000;
+    if (kind === "age") return span(seconds, false);
+    if (kind === "since") return `${span(seconds, false)} ago`;
+    if (seconds <= 0) return `${span(seconds, false)} ago`;
+    return kind === "left" ? span(seconds, true) : `in ${span(seconds, true)}`;
+  }
+
+  function tick() {
+    const now = serverNow();
+    for (const element of document.querySelectorAll("time[data-relative]:not([data-relative=''])")) {
+      const text = relative(element, now);
+      if (element.textContent !== text) element.textContent = text;
+    }
+    const clock = document.querySelector(".live__clock time");
+    if (clock) clock.textContent = `${now.toISOString().slice(11, 19)} UTC`;
+  }
+
+  // A tooltip says the UTC time in full; only the browser knows the person's own.
+  function addLocalTimes(root) {
+    for (const element of root.querySelectorAll("time[title]:not([data-local])")) {
+      element.dataset.local = "";
+      const local = new Date(element.dateTime).toLocaleString(undefined, {
+        dateStyle: "medium", timeStyle: "long",
+      });
+      element.title += `\n${local}`;
+    }
+  }
+
+  // ------------------------------------------------------------ copying
+
+  function showCopyButtons(root) {
+    if (!navigator.clipboard) return;
+    for (const button of root.querySelectorAll("[data-copy][hidden]")) button.hidden = false;
+  }
+
+  async function copy(button) {
+    const label = button.getAttribute("aria-label");
+    try {
+      await navigator.clipboard.writeText(button.dataset.copy);
+    } catch {
+      return;
+    }
+    button.classList.add("is-done");
+    button.setAttribute("aria-label", "Copied");
+    setTimeout(() => {
+      button.classList.remove("is-done");
+      button.setAttribute("aria-label", label);
+    }, COPIED_FOR_MS);
+  }
+
+  // ------------------------------------------------------------ dialogs and focus
+
+  const dialog = document.getElementById("dialog");
+  const shortcuts = document.getElementById("shortcuts");
+  let opener = null;
+
+  function open(element) {
+    if (!element || element.open) return;
+    opener = document.activeElement;
+    element.showModal();
+    element.querySelector("[tabindex='-1']")?.focus();
+  }
+
+  function closed(event) {
+    // What was changed in the dialog's reason goes back to the form that it came from.
+    const typed = dialog?.querySelector("textarea[name=reason]");
+    const reason = document.getElementById("reason");
+    if (event.target === dialog && typed && reason) reason.value = typed.value;
+    if (opener?.isConnected) opener.focus();
+    opener = null;
+  }
+
+  for (const element of [dialog, shortcuts]) element?.addEventListener("close", closed);
+
+  function focusNews(root) {
+    const element = root.querySelector("[data-focus]");
+    if (element) {
+      element.focus({ preventScroll: true });
+      element.scrollIntoView({ block: "center" });
+    }
+  }
+
+  // A form that was answered with content for the dialog opens it; anything else may bring a banner.
+  document.addEventListener("htmx:after:swap", (event) => {
+    // A status may have sent the answer elsewhere than to the form's own target.
+    const target = event.detail?.ctx?.target;
+    const place = typeof target === "string" ? document.querySelector(target) : target;
+    if (dialog?.querySelector("form") && place === dialog && !dialog.open) {
+      open(dialog);
+    } else if (place && place !== dialog) {
+      focusNews(document.getElementById("main"));
+    }
+    showCopyButtons(document);
+    addLocalTimes(document);
+    tick();
+  });
+
+  document.addEventListener("click", (event) => {
+    const element = event.target.closest?.("[data-copy], [data-close], [data-opens], [data-dialog]");
+    if (!element) return;
+    if (element.dataset.copy !== undefined) {
+      copy(element);
+    } else if (element.dataset.close !== undefined) {
+      const around = element.closest("dialog");
+      if (around) {
+        event.preventDefault();
+        around.close();
+      }
+    } else if (element.dataset.opens !== undefined) {
+      const wanted = document.getElementById(element.dataset.opens);
+      if (wanted) {
+        event.preventDefault();
+        open(wanted);
+      }
+    } else if (!event.ctrlKey && !event.metaKey && !event.shiftKey && dialog) {
+      // A link marked data-dialog: its page's sheet, shown here; without it, the page itself.
+      event.preventDefault();
+      showSheet(element.href);
+    }
+  });
+
+  async function showSheet(href) {
+    try {
+      const response = await fetch(href, { headers: { "HX-Request": "true" } });
+      if (!response.ok || response.redirected) throw new Error("no sheet");
+      const page = new DOMParser().parseFromString(await response.text(), "text/html");
+      dialog.replaceChildren(...page.body.childNodes);
+      window.htmx?.process(dialog);
+      open(dialog);
+    } catch {
+      window.location.assign(href);
+    }
+  }
+
+  // ------------------------------------------------------------ the keyboard
+
+  const inField = (element) => element?.closest?.("input, select, textarea, [contenteditable]");
+
+  function rows() {
+    return [...document.querySelectorAll("[data-rows] [data-row]")];
+  }
+
+  function move(step) {
+    const all = rows();
+    if (all.length === 0) return false;
+    const at = all.findIndex((row) => row.dataset.cursor !== undefined);
+    const next = all[Math.min(Math.max(at + step, 0), all.length - 1)];
+    if (at >= 0) delete all[at].dataset.cursor;
+    next.dataset.cursor = "";
+    next.scrollIntoView({ block: "nearest" });
+    next.querySelector("a[href]")?.focus({ preventScroll: true });
+    return true;
+  }
+
+  function follow(key) {
+    const link = document.querySelector(`[data-key=${key}]`);
+    link?.click();
+    return Boolean(link);
+  }
+
+  const keys = {
+    j: () => move(1) || follow("j"),
+    k: () => move(-1) || follow("k"),
+    "/": () => {
+      const field = document.querySelector("main .filters input") ?? document.getElementById("jump");
+      field?.focus();
+      return Boolean(field);
+    },
+    "?": () => {
+      open(shortcuts);
+      return Boolean(shortcuts);
+    },
+    Enter: () => {
+      if (document.activeElement !== body) return false;
+      const row = document.querySelector("[data-row][data-cursor] a[href]");
+      row?.click();
+      return Boolean(row);
+    },
+  };
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey && event.key.toLowerCase() === "k" && !event.altKey) {
+      const jump = document.getElementById("jump");
+      if (jump) {
+        event.preventDefault();
+        jump.focus();
+        jump.select();
+      }
+      return;
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (body.dataset.shortcuts !== "on" || inField(event.target) || document.querySelector("dialog[open]")) {
+      return;
+    }
+    const act = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+    if (act?.()) event.preventDefault();
+  });
+
+  // ------------------------------------------------------------ is the console still there?
+
+  const live = document.getElementById("live");
+  const lostBanner = document.getElementById("lost");
+  let lost = false;
+
+  function say(reachable) {
+    if (!live) return;
+    const text = live.querySelector(".live__text");
+    live.classList.toggle("live--on", reachable);
+    live.classList.toggle("live--lost", !reachable);
+    text.textContent = reachable ? live.dataset.on : live.dataset.lost;
+    if (lost === !reachable) return;
+    lost = !reachable;
+    if (lostBanner) {
+      lostBanner.textContent = lost ? lostBanner.dataset.text : "";
+      lostBanner.classList.toggle("vh", !lost);
+      lostBanner.classList.toggle("lost", lost);
+    }
+  }
+
+  async function ask() {
+    if (document.hidden) return;
+    try {
+      const response = await fetch(body.dataset.live, {
+        method: "HEAD", cache: "no-store", signal: AbortSignal.timeout(LIVE_TIMEOUT_MS),
+      });
+      say(response.ok);
+    } catch {
+      say(false);
+    }
+  }
+
+  if (body.dataset.live) {
+    ask();
+    setInterval(ask, LIVE_EVERY_MS);
+    window.addEventListener("offline", () => say(false));
+    window.addEventListener("online", ask);
+    document.addEventListener("visibilitychange", ask);
+  }
+
+  // A decision sent into the void would leave the person without their text and without an answer.
+  document.addEventListener("submit", (event) => {
+    if (!event.target.matches?.("form[data-holds]")) return;
+    if (lost) {
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      lostBanner?.scrollIntoView({ block: "center" });
+    }
+  }, true);
+
+  document.addEventListener("htmx:error", () => {
+    if (body.dataset.live) ask();
+  });
+
+  // ------------------------------------------------------------ start
+
+  showCopyButtons(document);
+  addLocalTimes(document);
+  tick();
+  setInterval(tick, 1000);
+  focusNews(document);
+})();
