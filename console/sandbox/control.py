@@ -30,6 +30,10 @@ class NothingCame(Exception):
     """No request came to the hold, or hung, within the time given."""
 
 
+class StillThere(Exception):
+    """A hold or hang has not ended within the time given."""
+
+
 class AccountChanges(TypedDict, total=False):
     """The settings of an account that a call may change; what isn't named stays (docs/sandbox.md)."""
 
@@ -213,6 +217,15 @@ class SandboxControl:
             if view.state is not State.WAITING:
                 raise NothingCame(f"hold {hold_id} has ended: {view.state}")
         raise NothingCame(f"no request came to hold {hold_id} within {within_seconds} s")
+
+    def wait_until_ended(self, hold_id: str, *, within_seconds: float = 20) -> HoldView:
+        """Return once a hold or hang keeps no request any more; raises `StillThere`."""
+        for wait_ms in _polls(within_seconds):
+            query = {"wait_ms": wait_ms, "until": "ended"}
+            view = _hold(self._ask("GET", f"/admin/holds/{hold_id}", query=query))
+            if view.state not in (State.WAITING, State.HELD):
+                return view
+        raise StillThere(f"hold {hold_id} has not ended within {within_seconds} s")
 
     def wait_for_hang(
         self,

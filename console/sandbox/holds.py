@@ -44,6 +44,10 @@ class State(StrEnum):
     FORGOTTEN = "forgotten"  # by a reset: the request ends without an answer
 
 
+NOT_YET_HELD = frozenset({State.WAITING})
+NOT_YET_ENDED = frozenset({State.WAITING, State.HELD})
+
+
 class Client(Protocol):
     """The connection of the request that is held."""
 
@@ -95,7 +99,7 @@ class Holds:
 
     def _add(self, hold: Hold) -> Hold:
         if len(self._holds) >= HOLDS_MAX:
-            over = (old.id for old in self._holds.values() if old.state not in (State.WAITING, State.HELD))
+            over = (old.id for old in self._holds.values() if old.state not in NOT_YET_ENDED)
             self._holds.pop(next(over, ""), None)
         # Hangs are bounded by the connections that hang, holds by what is asked for here.
         if len(self._holds) >= HOLDS_MAX and not hold.is_fault:
@@ -135,11 +139,13 @@ class Holds:
         hold.state, hold.arrival, hold.request_id = State.HELD, arrival, request_id
         self._changed.notify_all()
 
-    def find(self, hold_id: str, *, wait_seconds: float = 0) -> JsonObject:
-        """The hold as it is once it no longer waits, or when the time is up; `Refused` 404 if unknown."""
+    def find(
+        self, hold_id: str, *, past: frozenset[State] = frozenset(), wait_seconds: float = 0
+    ) -> JsonObject:
+        """The hold once its state isn't in `past`, or when the time is up; `Refused` 404 if unknown."""
         with self._changed:
             hold = self._get(hold_id)
-            self._changed.wait_for(lambda: hold.state is not State.WAITING, timeout=wait_seconds)
+            self._changed.wait_for(lambda: hold.state not in past, timeout=wait_seconds)
             return hold.shown()
 
     def all(self) -> list[JsonObject]:
@@ -177,7 +183,7 @@ class Holds:
         return self._holds[hold_id]
 
     def _end(self, hold: Hold, state: State) -> None:
-        if hold.state not in (State.WAITING, State.HELD):
+        if hold.state not in NOT_YET_ENDED:
             return
         hold.state = state
         hold.released.set()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # It is ready in half a second; a machine that builds something else meanwhile may need more.
 READY_SECONDS = 30.0
 STOP_SECONDS = 10.0
+PASSED_ON = frozenset({"PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "RECOURSE_STATE_DIR", "PYTHONWARNINGS"})
 
 
 class SandboxDidNotStart(Exception):
@@ -31,13 +33,20 @@ class SandboxProcess:
     url: str
     store: Path
     process: subprocess.Popen[bytes]
+    log: Path | None = None
 
     @classmethod
     def start(
-        cls, *, store: Path | None = None, port: int = 0, die_with_parent: bool = True
+        cls,
+        *,
+        store: Path | None = None,
+        port: int = 0,
+        die_with_parent: bool = True,
+        log: Path | None = None,
     ) -> SandboxProcess:
         """Start it and return once it takes connections; raises `SandboxDidNotStart`.
 
+        What it says on stderr, which is nothing unless it has a defect, is added to `log` where one is named.
         With `die_with_parent` it ends with the *thread* that calls this, by the kernel's rule: call it from
         one that lives as long as the provider is wanted.
         """
@@ -47,19 +56,26 @@ class SandboxProcess:
         if die_with_parent:
             command.append("--die-with-parent")
         # A session of its own: a Ctrl-C in the terminal is ours to pass on, in the right order.
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, cwd=ROOT, env=dict(os.environ), start_new_session=True
-        )
+        with ExitStack() as opened:
+            process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=opened.enter_context(log.open("ab")) if log else None,
+                cwd=ROOT,
+                # An outside system knows none of our secrets.
+                env={name: value for name, value in os.environ.items() if name in PASSED_ON},
+                start_new_session=True,
+            )
         line = _first_line(process)
         try:
             said = json.loads(line)
         except ValueError:
             process.kill()
-            process.wait()
+            process.communicate()
             raise SandboxDidNotStart(
                 f"exit code {process.returncode}, said {line.decode(errors='replace')!r}"
             ) from None
-        return cls(said["url"], Path(said["store"]), process)
+        return cls(said["url"], Path(said["store"]), process, log)
 
     @property
     def port(self) -> int:
@@ -82,7 +98,7 @@ class SandboxProcess:
 
     def start_again(self) -> SandboxProcess:
         """A new process at the same address with the same store."""
-        return self.start(store=self.store, port=self.port)
+        return self.start(store=self.store, port=self.port, log=self.log)
 
     def _end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)

@@ -37,6 +37,9 @@ QUERY_FIELDS_MAX = 20
 TIMES_MAX = 1_000_000
 ADVANCE_MS_MAX = 10 * 365 * 24 * 3600 * 1000
 
+# What a question about a hold may wait for.
+_UNTIL = {"held": holds.NOT_YET_HELD, "ended": holds.NOT_YET_ENDED}
+
 
 class Question(Caller, Protocol):
     """One HTTP request: method, path and query as they were sent, headers, body, connection."""
@@ -226,7 +229,11 @@ class Routes:
         return Answer.of(self._holds.place(scope, at).shown(), 201)
 
     def _show_hold(self, question: Question, hold_id: str) -> Reply:
-        return Answer.of(self._holds.find(hold_id, wait_seconds=_wait_seconds(_query(question))))
+        query = _query(question)
+        word = query.get("until", "held")
+        if word not in _UNTIL:
+            raise Refused(400, "query_invalid", f"until must be one of: {', '.join(_UNTIL)}.")
+        return Answer.of(self._holds.find(hold_id, past=_UNTIL[word], wait_seconds=_wait_seconds(query)))
 
     def _show_hang(self, question: Question) -> Reply:
         query = _query(question)
