@@ -1,0 +1,164 @@
+"""Cases: the open questions about operations, what was asked and answered, and what was decided.
+
+`cases`, `lookups` and `decisions` are the only writers. A case repeats what the queue sorts and filters by
+from its operation, all of it immutable, so that a queue page is one index scan.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from reconciliation.states import Action, CaseKind, CaseState, Resolution
+from runs.models import DIGEST_LENGTH, ID_LENGTH, NAME_LENGTH, Evidence, Grant, Operation, Run, Team, one_of
+
+
+class Case(models.Model):
+    """One open question about one operation; an operation has at most one open, numbered from 1."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    operation = models.ForeignKey(Operation, on_delete=models.PROTECT, related_name="cases")
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="cases")
+    team = models.ForeignKey(Team, on_delete=models.PROTECT, db_index=False)
+    number = models.IntegerField()
+    kind = models.CharField(max_length=10, default=CaseKind.UNKNOWN)
+    state = models.CharField(max_length=20, default=CaseState.LOOKING_UP)
+    # Why a person is asked; empty while nobody is.
+    need = models.CharField(max_length=20, blank=True)
+    opened_because = models.CharField(max_length=300)
+    resolution = models.CharField(max_length=20, blank=True)
+    # Moves with the state and with every new distinct piece of evidence; a decision names the one it saw.
+    version = models.IntegerField(default=1)
+
+    # The latest finding in a word and a sentence, and how many effects of ours the provider has shown.
+    finding = models.CharField(max_length=20, blank=True)
+    finding_summary = models.CharField(max_length=500, blank=True)
+    effects_seen = models.IntegerField(default=0)
+
+    # Lookups: when the next is due (null: none planned), how many were made, how many failed in a row, and
+    # who is making one until when.
+    next_lookup_at = models.DateTimeField(null=True)
+    lookups_count = models.IntegerField(default=0)
+    lookups_failed_count = models.IntegerField(default=0)
+    lookup_claim = models.CharField(max_length=40, blank=True)
+    lookup_claimed_until_at = models.DateTimeField(null=True)
+
+    # What the queue is sorted and filtered by.
+    provider_slug = models.CharField(max_length=NAME_LENGTH)
+    flow_name = models.CharField(max_length=NAME_LENGTH)
+    tool = models.CharField(max_length=NAME_LENGTH)
+    at_risk_currency = models.CharField(max_length=3, blank=True)
+    at_risk_minor = models.BigIntegerField(default=0)
+    decide_by_at = models.DateTimeField()
+    key_ends_at = models.DateTimeField(null=True)
+    # The sooner of the two: what gets worse first.
+    worsens_at = models.DateTimeField()
+
+    opened_at = models.DateTimeField(db_default=Now())
+    needs_decision_since_at = models.DateTimeField(null=True)
+    resolved_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["operation", "number"], name="case_number_once_in_operation"),
+            models.UniqueConstraint(
+                fields=["operation"], name="case_one_open_per_operation", condition=~Q(state="resolved")
+            ),
+            models.CheckConstraint(condition=one_of("kind", CaseKind), name="case_kind_known"),
+            models.CheckConstraint(condition=one_of("state", CaseState), name="case_state_known"),
+            models.CheckConstraint(
+                condition=Q(state="resolved", resolved_at__isnull=False) & one_of("resolution", Resolution)
+                | ~Q(state="resolved") & Q(resolved_at__isnull=True, resolution=""),
+                name="case_resolved_has_its_time",
+            ),
+            models.CheckConstraint(
+                condition=~Q(state="needs_decision")
+                | Q(needs_decision_since_at__isnull=False) & ~Q(need=""),
+                name="case_needs_decision_says_why",
+            ),
+        ]
+        indexes = [
+            # The queue: what needs a decision, by what gets worse first, then amount.
+            models.Index(
+                fields=["team", "worsens_at", "-at_risk_minor", "id"],
+                name="case_queue",
+                condition=Q(state="needs_decision"),
+            ),
+            # The sweeper and the lookup workers: what is due, oldest first.
+            models.Index(
+                fields=["next_lookup_at"], name="case_lookup_due", condition=Q(next_lookup_at__isnull=False)
+            ),
+            models.Index(fields=["team", "state", "-opened_at", "-id"], name="case_by_state"),
+            models.Index(
+                fields=["team", "-resolved_at", "-id"], name="case_settled", condition=Q(state="resolved")
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class Lookup(models.Model):
+    """One read-only question to a provider, and its typed answer. Never changed."""
+
+    id = models.BigAutoField(primary_key=True)
+    case = models.ForeignKey(Case, on_delete=models.PROTECT, related_name="lookups")
+    operation = models.ForeignKey(Operation, on_delete=models.PROTECT, related_name="lookups")
+    number = models.IntegerField()
+    evidence = models.OneToOneField(Evidence, on_delete=models.PROTECT, related_name="lookup")
+    asked_by = models.CharField(max_length=NAME_LENGTH)
+    asked_at = models.DateTimeField()
+    duration_ms = models.IntegerField(default=0)
+    finding = models.CharField(max_length=20)
+    proof = models.CharField(
+        max_length=10, default="none", choices=[("none", "No proof"), ("absence", "Proves absence")]
+    )
+    summary = models.CharField(max_length=500)
+    # Redacted and bounded by the adapter.
+    exchange = models.JSONField(null=True)
+    receipts = models.JSONField(default=list)
+    digest = models.CharField(max_length=DIGEST_LENGTH)
+    # What came of it: "judged", or "evidence_only" when the case had moved meanwhile.
+    used = models.CharField(max_length=20, default="judged")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["case", "number"], name="lookup_number_once_in_case"),
+        ]
+        indexes = [models.Index(fields=["operation", "-id"], name="lookup_of_operation")]
+
+
+class Decision(models.Model):
+    """What a person or a named policy decided about a case. Never changed, except how it ended."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    case = models.ForeignKey(Case, on_delete=models.PROTECT, related_name="decisions")
+    operation = models.ForeignKey(Operation, on_delete=models.PROTECT, related_name="decisions")
+    action = models.CharField(max_length=20)
+    actor_kind = models.CharField(max_length=20)
+    actor = models.CharField(max_length=NAME_LENGTH)
+    actor_name = models.CharField(max_length=NAME_LENGTH, blank=True)
+    actor_role = models.CharField(max_length=40, blank=True)
+    policy = models.CharField(max_length=60)
+    reason_code = models.CharField(max_length=40, blank=True)
+    reason = models.TextField(blank=True)
+    seen_version = models.IntegerField()
+    evidence_digest = models.CharField(max_length=DIGEST_LENGTH)
+    executor = models.CharField(max_length=10, blank=True)
+    then = models.CharField(max_length=10, blank=True)
+    reference = models.CharField(max_length=300, blank=True)
+    evidence = models.ForeignKey(Evidence, null=True, on_delete=models.PROTECT)
+    grant = models.OneToOneField(Grant, null=True, on_delete=models.PROTECT, related_name="decision")
+    # The caller's key, and a digest of everything asked under it: the same again gets the same answer.
+    idempotency_key = models.CharField(max_length=100)
+    content_digest = models.CharField(max_length=DIGEST_LENGTH)
+    answer = models.JSONField(default=dict)
+    made_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["actor", "idempotency_key"], name="decision_key_once_per_actor"),
+            models.CheckConstraint(condition=one_of("action", Action), name="decision_action_known"),
+        ]
+        indexes = [models.Index(fields=["case", "made_at"], name="decision_of_case")]
