@@ -1,0 +1,163 @@
+"""What follows from the evidence by itself, and otherwise who or what a case waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from reconciliation.contracts import Contract
+from reconciliation.facts import Facts
+from reconciliation.providers.base import FindingKind
+from reconciliation.questions import silent
+from reconciliation.states import CaseKind, CaseState, Need
+from runs.states import OperationState
+
+# After this many complete lookups that found nothing, once every attempt is quiet, a person is asked:
+# the third look costs seconds and finds what a provider shows late; more would only be waiting.
+LOOKUPS_BEFORE_ASKING = 3
+# A person is asked after this long in any case: an operator can see it and decide, also to wait.
+LOOKING_UP_MAX = timedelta(minutes=2)
+# Where waiting can turn "not found" into proof within this time, waiting is cheaper than a person.
+PROOF_WORTH_WAITING = timedelta(minutes=10)
+# An effect that exists and isn't final is normal for minutes (3-D Secure, bank review); then people look.
+PENDING_LOOKUPS_MAX = 6
+# So many failed lookups in a row are an outage or a wrong declaration; the case is parked with that reason.
+FAILED_LOOKUPS_MAX = 8
+
+
+@dataclass(frozen=True)
+class ConfirmBy:
+    evidence_id: str
+    reference: str
+
+
+@dataclass(frozen=True)
+class RejectBy:
+    evidence_id: str
+
+
+@dataclass(frozen=True)
+class NotSent:
+    """Every attempt is proved to have had no effect; by `proof`: "reports" or "absence"."""
+
+    proof: str
+    evidence_id: str
+
+
+@dataclass(frozen=True)
+class AskPerson:
+    need: Need
+
+
+@dataclass(frozen=True)
+class KeepLooking:
+    """Look again; `not_before_at` where an earlier look could not tell more."""
+
+    not_before_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing to do until somebody acts: a grant is open, or the case is settled."""
+
+
+Conclusion = ConfirmBy | RejectBy | NotSent | AskPerson | KeepLooking | Wait
+
+
+def conclude(facts: Facts, contract: Contract, now: datetime) -> Conclusion:
+    """What evidence settles without a person; otherwise who or what the case waits for."""
+    if facts.case_state == CaseState.RESOLVED or facts.operation_state != OperationState.SENT_UNKNOWN:
+        return AskPerson(Need.CONFLICT) if facts.case_kind == CaseKind.CONFLICT else Wait()
+    if facts.case_kind == CaseKind.CONFLICT:
+        return AskPerson(_conflict_need(facts))
+    return (
+        _by_receipts(facts)
+        or _by_proof_of_nothing(facts, contract, now)
+        or _by_refusal(facts, contract)
+        or _who_is_asked(facts, contract, now)
+    )
+
+
+def _conflict_need(facts: Facts) -> Need:
+    several = facts.lookup is not None and facts.lookup.finding == FindingKind.SEVERAL
+    return Need.SEVERAL if several else Need.CONFLICT
+
+
+def matching_references(facts: Facts) -> dict[str, str]:
+    """The distinct references of receipts that match, each with the evidence that shows it."""
+    return {one.reference: one.evidence_id for one in facts.receipts if one.matches}
+
+
+def _by_receipts(facts: Facts) -> Conclusion | None:
+    found = facts.lookup.finding if facts.lookup else None
+    if found == FindingKind.SEVERAL:
+        return AskPerson(Need.SEVERAL)
+    if found == FindingKind.MISMATCH or facts.mismatch_reported:
+        return AskPerson(Need.MISMATCH)
+    matching = matching_references(facts)
+    if len(matching) > 1:
+        return AskPerson(Need.SEVERAL)
+    for reference, evidence_id in matching.items():
+        return ConfirmBy(evidence_id=evidence_id, reference=reference)
+    return None
+
+
+def _by_proof_of_nothing(facts: Facts, contract: Contract, now: datetime) -> Conclusion | None:
+    if facts.attempts and all(attempt.proved_not_sent for attempt in facts.attempts):
+        return NotSent(proof="reports", evidence_id="")
+    lookup = facts.lookup
+    if lookup is None or lookup.finding != FindingKind.NOT_FOUND or not lookup.proof:
+        return None
+    # The adapter judged the proof by the time of its question; the attempts may have moved since.
+    if not facts.attempts or facts.first_sent_at is None or facts.last_quiet_at is None:
+        return None
+    proved = contract.absence_is_proved(
+        first_sent_at=facts.first_sent_at, last_quiet_at=facts.last_quiet_at, asked_at=lookup.asked_at
+    )
+    if proved and all(silent(attempt, now) for attempt in facts.attempts):
+        return NotSent(proof="absence", evidence_id=lookup.evidence_id)
+    return None
+
+
+def _by_refusal(facts: Facts, contract: Contract) -> Conclusion | None:
+    """A definite refusal settles only if no other attempt can have had an effect (DESIGN §3)."""
+    open_effects = [one.number for one in facts.attempts if not one.proved_not_sent]
+    if facts.lookup is not None and facts.lookup.finding == FindingKind.REFUSED:
+        if contract.rejection_replays or len(open_effects) <= 1:
+            return RejectBy(facts.lookup.evidence_id)
+        return AskPerson(Need.REFUSED)
+    for rejection in facts.rejections:
+        others = [number for number in open_effects if number != rejection.attempt_number]
+        if not others or contract.rejection_replays:
+            return RejectBy(rejection.evidence_id)
+    return None
+
+
+def _who_is_asked(facts: Facts, contract: Contract, now: datetime) -> Conclusion:
+    if facts.grant_open:
+        return Wait()
+    if facts.lookup is not None and facts.lookup.finding == FindingKind.CANDIDATE:
+        return AskPerson(Need.CANDIDATE)
+    if not contract.has_lookup:
+        return AskPerson(Need.GRANT_ENDED if facts.grant_ended_unused else Need.NO_LOOKUP)
+    if facts.lookups_failed_count >= FAILED_LOOKUPS_MAX:
+        return AskPerson(Need.PARKED)
+    if facts.lookup is not None and facts.lookup.finding == FindingKind.PENDING:
+        return AskPerson(Need.PENDING) if facts.lookups_count >= PENDING_LOOKUPS_MAX else KeepLooking()
+    return _after_not_found(facts, contract, now)
+
+
+def _after_not_found(facts: Facts, contract: Contract, now: datetime) -> Conclusion:
+    quiet_at = facts.last_quiet_at or facts.opened_at
+    shown_by = quiet_at + timedelta(milliseconds=contract.visibility_lag_ms or 0)
+    proof_at = contract.absence_provable_at(quiet_at)
+    if proof_at is not None and proof_at - facts.opened_at <= PROOF_WORTH_WAITING:
+        last_asked = facts.lookup.asked_at if facts.lookup else None
+        if last_asked is None or last_asked < proof_at:
+            return KeepLooking(not_before_at=proof_at if facts.lookups_count else None)
+    answered = facts.lookup is not None and facts.lookup.finding == FindingKind.NOT_FOUND
+    if answered and facts.lookups_count >= LOOKUPS_BEFORE_ASKING and now >= shown_by:
+        return AskPerson(Need.GRANT_ENDED if facts.grant_ended_unused else Need.NOT_FOUND)
+    if facts.lookups_count and now - facts.opened_at >= LOOKING_UP_MAX:
+        return AskPerson(Need.NOT_FOUND if answered else Need.PARKED)
+    return KeepLooking()

@@ -1,0 +1,101 @@
+"""The facts that the policy concludes from: plain values, so that it stays a pure function.
+
+`gathering` reads them from the database; tests write them by hand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from reconciliation.contracts import AccountPin
+from reconciliation.providers.base import FindingKind
+from reconciliation.states import CaseKind, CaseState
+from runs.states import AttemptOutcome, OperationState, RunState
+
+
+class Holder(StrEnum):
+    """What the sender of an attempt may still do."""
+
+    # Its token is the run's current one and the lease hasn't ended.
+    LIVE = "live"
+    # Its token is outdated, or its lease has ended.
+    OUTDATED = "outdated"
+    # The console's own sender, which holds no lease: only time outdates it.
+    CONSOLE = "console"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttemptFacts:
+    """One attempt. `proved_not_sent`: by its own outcome, or by a positive report that came late."""
+
+    number: int
+    outcome: AttemptOutcome
+    minted_at: datetime
+    quiet_after_at: datetime
+    holder: Holder
+    worker: str = ""
+    lease_ends_at: datetime | None = None
+    proved_not_sent: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenReceipt:
+    """A receipt on record; `matches`: it names the operation, equals the payload and has succeeded."""
+
+    reference: str
+    evidence_id: str
+    matches: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookupFacts:
+    """The latest lookup that answered something, and how the lookups went so far."""
+
+    finding: FindingKind
+    proof: bool
+    asked_at: datetime
+    evidence_id: str
+    summary: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectionFacts:
+    """A definite refusal that was reported of one attempt."""
+
+    attempt_number: int
+    evidence_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Everything the policy may look at about one case; times are the database's."""
+
+    operation_state: OperationState
+    case_kind: CaseKind
+    case_state: CaseState
+    opened_at: datetime
+    turn_index: int
+    call_id: str
+    attempts: tuple[AttemptFacts, ...]
+    first_sent_at: datetime | None
+    last_quiet_at: datetime | None
+    pinned: AccountPin | None
+    current: AccountPin | None
+    console_can_send: bool
+    # Every receipt on record for the operation, from lookups and reports alike.
+    receipts: tuple[SeenReceipt, ...] = ()
+    rejections: tuple[RejectionFacts, ...] = ()
+    mismatch_reported: str = ""
+    # Evidence that somebody sent it without "go".
+    sent_by_unknown: str = ""
+    lookup: LookupFacts | None = None
+    lookups_count: int = 0
+    lookups_failed_count: int = 0
+    grant_open: str = ""
+    grant_ended_unused: str = ""
+    run_state: RunState = RunState.OPEN
+    paused_for_version: str = ""
+    approval_until_at: datetime | None = None
+    abandonment_people: int = 1

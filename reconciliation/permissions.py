@@ -1,0 +1,191 @@
+"""What a person may do with a case now, derived from the five answers: the second half of the policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from reconciliation.conclusions import matching_references
+from reconciliation.contracts import Contract
+from reconciliation.facts import Facts, Holder
+from reconciliation.providers.base import FindingKind
+from reconciliation.questions import Answer, key_protection
+from reconciliation.states import Action, CaseKind, CaseState, Permission, Truth
+from runs.states import OPERATION_SETTLED, AttemptOutcome
+
+_LOCKED, _ALLOWED, _SECOND = Permission.LOCKED, Permission.ALLOWED, Permission.SECOND_PERSON
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionStatus:
+    """Whether an action may be done now, and why; `question` is the answer that locks it, 0 for none."""
+
+    action: Action
+    permission: Permission
+    sentence: str
+    question: int = 0
+    unlocks_at: datetime | None = None
+    closes_at: datetime | None = None
+    # Confirming without a receipt takes two; with a receipt that matches, one person is enough.
+    receipt_unlocks: bool = False
+
+
+def allowed_actions(
+    facts: Facts, contract: Contract, now: datetime, answers: tuple[Answer, ...]
+) -> tuple[ActionStatus, ...]:
+    """Each action with its permission and the reason; locked actions say which question locks them."""
+    if facts.operation_state in OPERATION_SETTLED:
+        return _after_the_fact(facts)
+    if facts.case_state in (CaseState.RESOLVED, CaseState.AWAITING_APPROVAL):
+        waiting = (
+            "This case is resolved." if facts.case_state == CaseState.RESOLVED else "It waits for approval."
+        )
+        return tuple(
+            ActionStatus(action=action, permission=_LOCKED, sentence=waiting)
+            for action in (Action.CONFIRM, Action.RETRY, Action.ABANDON)
+        )
+    return (_confirm(facts), _retry(facts, contract, now, answers), _abandon(facts, now))
+
+
+def _after_the_fact(facts: Facts) -> tuple[ActionStatus, ...]:
+    if facts.case_state == CaseState.RESOLVED:
+        return ()
+    return (
+        ActionStatus(
+            action=Action.ACCEPT,
+            permission=_ALLOWED,
+            sentence=f"The operation is {facts.operation_state} and stays so; the extra effect is let stand, "
+            "and its amount is booked.",
+        ),
+        ActionStatus(
+            action=Action.COMPENSATE,
+            permission=_ALLOWED,
+            sentence=f"The operation is {facts.operation_state} and stays so; you record that the extra effect "
+            "was undone outside the run.",
+        ),
+    )
+
+
+def _confirm(facts: Facts) -> ActionStatus:
+    matching = matching_references(facts)
+    finding = facts.lookup.finding if facts.lookup else None
+    if len(matching) == 1 and finding != FindingKind.SEVERAL and not facts.mismatch_reported:
+        reference = next(iter(matching))
+        return ActionStatus(
+            action=Action.CONFIRM,
+            permission=_ALLOWED,
+            sentence=f"Receipt {reference} carries our key or reference and matches the payload.",
+        )
+    if finding == FindingKind.PENDING:
+        return ActionStatus(
+            action=Action.CONFIRM,
+            permission=_LOCKED,
+            sentence="The effect exists at the provider and isn't final: found is not yet succeeded.",
+        )
+    if len(matching) > 1 or finding == FindingKind.SEVERAL:
+        sentence = "More than one effect is on record; choosing one as the receipt takes a second person."
+    elif finding == FindingKind.MISMATCH or facts.mismatch_reported:
+        sentence = (
+            "What the provider shows differs from what was intended; accepting that takes a second person."
+        )
+    else:
+        sentence = (
+            "No matching receipt is on record. Give the provider's record of it: if it carries our key or "
+            "reference and matches the payload, one person is enough; without one it takes a second person."
+        )
+        return ActionStatus(
+            action=Action.CONFIRM, permission=_SECOND, sentence=sentence, receipt_unlocks=True
+        )
+    return ActionStatus(action=Action.CONFIRM, permission=_SECOND, sentence=sentence)
+
+
+def _retry(facts: Facts, contract: Contract, now: datetime, answers: tuple[Answer, ...]) -> ActionStatus:
+    def locked(sentence: str, question: int = 0, unlocks_at: datetime | None = None) -> ActionStatus:
+        return ActionStatus(
+            action=Action.RETRY,
+            permission=_LOCKED,
+            sentence=sentence,
+            question=question,
+            unlocks_at=unlocks_at,
+        )
+
+    shown = _effect_on_record(facts)
+    if shown:
+        return locked(f"{shown} Sending again could only make a second one.")
+    if facts.case_kind == CaseKind.CONFLICT:
+        return locked("The evidence contradicts itself: another request would add to it.")
+    if facts.grant_open or facts.case_state == CaseState.RETRYING:
+        return locked("A retry is already granted.")
+    gone, applies = answers[3], answers[4]
+    if gone.truth is not Truth.YES:
+        return locked(gone.sentence, question=4, unlocks_at=gone.until_at)
+    if applies.truth is not Truth.YES:
+        return locked(applies.sentence, question=5)
+    key, key_sentence, ends_at = key_protection(facts, contract, now)
+    starts_by = contract.repeat_starts_by(facts.first_sent_at) if facts.first_sent_at else None
+    if key is Truth.YES and starts_by is not None and now < starts_by:
+        return ActionStatus(
+            action=Action.RETRY,
+            permission=_ALLOWED,
+            sentence=f"{key_sentence} The same key and the same bytes are sent once more, after a fresh lookup.",
+            closes_at=starts_by,
+        )
+    late = " Too little of it is left for a request to arrive in time." if key is Truth.YES else ""
+    return ActionStatus(
+        action=Action.RETRY,
+        permission=_SECOND,
+        sentence=f"{key_sentence}{late} A duplicate is possible, so it takes a second person.",
+        question=2,
+        closes_at=ends_at if key is Truth.YES else None,
+    )
+
+
+def _effect_on_record(facts: Facts) -> str:
+    finding = facts.lookup.finding if facts.lookup else None
+    if matching_references(facts) or finding == FindingKind.FOUND:
+        return "The effect is on record at the provider."
+    if finding in (FindingKind.PENDING, FindingKind.MISMATCH, FindingKind.SEVERAL) or facts.mismatch_reported:
+        return "An effect with our key or reference is on record at the provider."
+    return ""
+
+
+def _abandon(facts: Facts, now: datetime) -> ActionStatus:
+    sending = next(
+        (
+            one
+            for one in facts.attempts
+            if one.outcome == AttemptOutcome.OPEN and one.holder == Holder.LIVE and not one.proved_not_sent
+        ),
+        None,
+    )
+    if sending is not None:
+        return ActionStatus(
+            action=Action.ABANDON,
+            permission=_LOCKED,
+            sentence=f"{sending.worker or 'A worker'} is sending attempt {sending.number} under a live lease.",
+            question=4,
+            unlocks_at=sending.lease_ends_at,
+        )
+    if facts.grant_open or facts.case_state == CaseState.RETRYING:
+        return ActionStatus(
+            action=Action.ABANDON,
+            permission=_LOCKED,
+            sentence="A retry is granted; its outcome comes first.",
+        )
+    if matching_references(facts):
+        return ActionStatus(
+            action=Action.ABANDON,
+            permission=_LOCKED,
+            sentence="The effect is proved by a matching receipt: there is nothing to give up.",
+        )
+    if facts.abandonment_people > 1:
+        return ActionStatus(
+            action=Action.ABANDON,
+            permission=_SECOND,
+            sentence="This flow's policy asks two people before an obligation is given up.",
+        )
+    return ActionStatus(
+        action=Action.ABANDON,
+        permission=_ALLOWED,
+        sentence="The obligation is given up. Whether the effect happened stays unknown, and the record says so.",
+    )
