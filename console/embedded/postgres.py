@@ -58,7 +58,8 @@ def start(home: folders.Home) -> Postgres:
     binaries = folders.postgres_binaries(home)
     data = home.servers / "postgresql"
     passwords = _passwords(home)
-    _stop_leftover(data)
+    pid_file = home.private / "postgresql.pid"
+    processes.stop_recorded(pid_file)
     if not data.exists():
         _initialise(data, binaries=binaries, home=home, password=passwords[SUPERUSER])
     _check_version(data, binaries=binaries, home=home)
@@ -79,6 +80,7 @@ def start(home: folders.Home) -> Postgres:
     )
     server = Postgres(child=child, sockets=home.sockets, passwords=passwords)
     try:
+        processes.record(child, pid_file=pid_file, mark=str(data))
         _await_ready(server)
         _make_roles(server)
     except BaseException:
@@ -150,16 +152,6 @@ def _major_version(binaries: Path) -> str:
     """The `18` of `postgres (PostgreSQL) 18.6`."""
     shown = subprocess.run([binaries / "postgres", "--version"], check=True, capture_output=True, text=True)
     return shown.stdout.split()[2].partition(".")[0]
-
-
-def _stop_leftover(data: Path) -> None:
-    """Stop a server whose parent died where nothing stopped it; its own lock file says which process."""
-    try:
-        first_line = (data / "postmaster.pid").read_text().split("\n", 1)[0]
-        pid = int(first_line)
-    except (FileNotFoundError, ValueError):
-        return
-    processes.stop_leftover(pid=pid, mark=str(data), signals=STOP_SIGNALS)
 
 
 def _await_ready(server: Postgres) -> None:

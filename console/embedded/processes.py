@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,8 @@ GUARD = Path(__file__).with_name("guard.py")
 # How often we look at what nobody announces: the end of somebody else's child, a server's first answer.
 POLL_SECONDS = 0.02
 LOG_TAIL_BYTES = 4000
+# Past this a log is set aside at the next start, and the one set aside before is dropped.
+LOG_BYTES_MAX = 10_000_000
 
 
 class EmbeddedServerError(Exception):
@@ -94,6 +97,8 @@ def start(
         *(str(part) for part in command),
     ]
     log.parent.mkdir(parents=True, exist_ok=True)
+    if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
+        log.replace(log.with_suffix(".old"))
     with log.open("ab") as output:
         process = subprocess.Popen(
             guarded,
@@ -171,12 +176,25 @@ def command_line(pid: int) -> str:
     return shown.stdout.strip()
 
 
-def stop_leftover(*, pid: int, mark: str, signals: Sequence[tuple[signal.Signals, float]]) -> bool:
-    """Stop a process of a dead parent, if `pid` is still the one whose command names `mark`.
+def record(child: Child, *, pid_file: Path, mark: str) -> None:
+    """Note a child for the next start, which stops it if nothing else did; `mark` is in its command line."""
+    unfinished = pid_file.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps({"pid": child.pid, "mark": mark, "signals": child.stop_signals}))
+    unfinished.replace(pid_file)
+
+
+def stop_recorded(pid_file: Path) -> bool:
+    """Stop the recorded process of a dead parent, if it still runs and still is that one.
 
     Returns whether there was one. Raises `EmbeddedServerError` when it doesn't go.
     """
-    if not alive(pid) or mark not in command_line(pid):
+    try:
+        noted = json.loads(pid_file.read_text())
+    except FileNotFoundError:
+        return False
+    pid: int = noted["pid"]
+    signals: list[tuple[int, float]] = noted["signals"]
+    if not alive(pid) or noted["mark"] not in command_line(pid):
         return False
     for number, patience_seconds in signals:
         with suppress(ProcessLookupError):

@@ -24,8 +24,9 @@ class EmbeddedServers:
     `EmbeddedServerError` with what the server itself said.
     """
 
-    def __init__(self, state_dir: Path, *, broker: bool = True) -> None:
+    def __init__(self, state_dir: Path, *, database: bool = True, broker: bool = True) -> None:
         self.state_dir = state_dir
+        self._with_database = database
         self._with_broker = broker
         self._cleanup = ExitStack()
         self._home: folders.Home | None = None
@@ -36,8 +37,9 @@ class EmbeddedServers:
         try:
             self._home = folders.prepare(self.state_dir)
             self._cleanup.enter_context(folders.only_start(self._home))
-            self._postgres = postgres.start(self._home)
-            self._cleanup.callback(self._postgres.child.stop)
+            if self._with_database:
+                self._postgres = postgres.start(self._home)
+                self._cleanup.callback(self._postgres.child.stop)
             if self._with_broker:
                 self._valkey = valkey.start(self._home)
                 self._cleanup.callback(self._valkey.child.stop)

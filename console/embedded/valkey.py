@@ -33,7 +33,7 @@ def start(home: folders.Home, *, name: str = "valkey") -> Valkey:
     """Start the server on a socket of that name. The caller holds the folder's lock, or a name of its own."""
     socket = home.sockets / f"{name}.sock"
     pid_file = home.private / f"{name}.pid"
-    _stop_leftover(pid_file, socket)
+    processes.stop_recorded(pid_file)
     socket.unlink(missing_ok=True)
     child = processes.start(
         name="Valkey",
@@ -54,21 +54,13 @@ def start(home: folders.Home, *, name: str = "valkey") -> Valkey:
         folder=Path("/"),
     )
     try:
-        pid_file.write_text(str(child.pid))
+        # Valkey shows its socket in its process title.
+        processes.record(child, pid_file=pid_file, mark=str(socket))
         _await_ready(child, socket)
     except BaseException:
         child.stop()
         raise
     return Valkey(child=child, socket=socket)
-
-
-def _stop_leftover(pid_file: Path, socket: Path) -> None:
-    try:
-        pid = int(pid_file.read_text())
-    except (FileNotFoundError, ValueError):
-        return
-    # Valkey shows its socket in its process title.
-    processes.stop_leftover(pid=pid, mark=str(socket), signals=STOP_SIGNALS)
 
 
 def _await_ready(child: Child, socket: Path) -> None:
