@@ -243,7 +243,7 @@ def renew(*, team: str, run_id: str, token: str, lease_seconds: int | None = Non
 
 
 def release(*, team: str, run_id: str, token: str) -> tuple[Run, bool]:
-    """Give the lease back; returns the run, and whether it had been given back already. Owns its transaction."""
+    """Give the lease back; returns the run, and whether that had been done already. Owns its transaction."""
     with transaction.atomic():
         locked = lock_run(run_id=run_id, team=team)
         given_back = Lease.objects.filter(run=locked.run, token=token, ended_by=LeaseEnd.RELEASED)

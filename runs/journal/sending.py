@@ -150,7 +150,8 @@ def _go_again(locked: LockedOperation, attempt: Attempt, token: str) -> Go:
         raise StaleToken(f"Attempt {attempt.attempt_id} was allowed under another token.")
     if attempt.outcome != AttemptOutcome.OPEN or operation.state != OperationState.SENT_UNKNOWN:
         raise AttemptEnded(
-            f"Attempt {attempt.attempt_id} has ended ({attempt.outcome}); its operation is {operation.state}.",
+            f"Attempt {attempt.attempt_id} has ended ({attempt.outcome}); "
+            f"its operation is {operation.state}.",
             outcome=attempt.outcome,
             state=operation.state,
         )

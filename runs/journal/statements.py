@@ -73,7 +73,8 @@ WITH ref AS MATERIALIZED (
         reserved_minor = o.reserved_minor + go.reserve_minor,
         -- The first send pins who sends and through what (law 5).
         sent_by = CASE WHEN o.sent_by = '' THEN 'agent' ELSE o.sent_by END,
-        sent_adapter_version = CASE WHEN o.sent_by = '' THEN go.adapter_version ELSE o.sent_adapter_version END,
+        sent_adapter_version = CASE WHEN o.sent_by = '' THEN go.adapter_version
+                                    ELSE o.sent_adapter_version END,
         sent_endpoint = CASE WHEN o.sent_by = '' THEN go.endpoint ELSE o.sent_endpoint END,
         sent_region = CASE WHEN o.sent_by = '' THEN go.region ELSE o.sent_region END,
         sent_credential_fingerprint = CASE WHEN o.sent_by = '' THEN go.credential_fingerprint

@@ -30,7 +30,8 @@ def test_an_effect_is_two_statements_and_ends_confirmed_with_its_budget_spent() 
     )
     assert (run.budget_reserved_minor, run.budget_spent_minor) == (48_600, 0)
     assert go.payload == b'{"quantity":40,"sku":"FC-20"}'
-    assert go.idempotency_key == operation.key and len(go.idempotency_key) <= 45
+    assert go.idempotency_key == operation.key
+    assert len(go.idempotency_key) <= 45
 
     number = confirm_by_reply(
         team=run.team_id,
