@@ -1,0 +1,144 @@
+"""Which provider accounts there are: those shipped, and those in the folders an administrator names.
+
+Read once and kept; `reload` is for tests and for a process that was told to look again. A file that can't be
+used stops the reading with every fault in every file, because running on with some accounts silently missing
+would leave their open cases without a provider.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from django.conf import settings
+
+from reconciliation.contracts import ProviderAccount
+from reconciliation.providers.base import Adapter
+from reconciliation.providers.declaration import Declared, read_file
+from reconciliation.providers.http_declared import HttpDeclared
+from reconciliation.providers.tables import DeclarationInvalid
+from runs.refusals import Invalid
+
+SHIPPED = Path(__file__).parent / "declared"
+FILES_MAX = 500
+
+
+class UnknownProvider(Invalid):
+    """No provider account of this slug is declared; `declared` in the details says which are."""
+
+    word: ClassVar[str] = "invalid"
+
+
+@dataclass
+class _Registry:
+    declared: dict[str, Declared]
+    adapters: dict[str, HttpDeclared] = field(default_factory=dict)
+
+
+_lock = threading.Lock()
+_current: _Registry | None = None
+
+
+def account(slug: str) -> ProviderAccount:
+    """The account of this slug; raises `UnknownProvider`, or `DeclarationInvalid` if a file can't be used."""
+    return _declared(slug).account
+
+
+def all_accounts() -> tuple[ProviderAccount, ...]:
+    """Every declared account, by slug, whether it is configured here or not."""
+    declared = _registry().declared
+    return tuple(declared[slug].account for slug in sorted(declared))
+
+
+def adapter(slug: str) -> Adapter:
+    """The adapter of this account, made once in each process."""
+    declared = _declared(slug)
+    registry = _registry()
+    with _lock:
+        if slug not in registry.adapters:
+            registry.adapters[slug] = HttpDeclared(declared)
+        return registry.adapters[slug]
+
+
+def reload() -> None:
+    """Forget what was read; files and environment are looked at again when somebody next asks."""
+    global _current
+    with _lock:
+        old, _current = _current, None
+    for one in old.adapters.values() if old else ():
+        one.close()
+
+
+def problems() -> tuple[str, ...]:
+    """Every fault of every file, in sentences, for a check at start-up; empty when all can be used."""
+    try:
+        _read_all(_folders())
+    except DeclarationInvalid as error:
+        return tuple(error.details["problems"])
+    return ()
+
+
+def _declared(slug: str) -> Declared:
+    declared = _registry().declared
+    if slug not in declared:
+        raise UnknownProvider(
+            f"No provider account “{slug[:64]}” is declared. Declared are: {', '.join(sorted(declared))}.",
+            slug=slug[:64],
+            declared=sorted(declared),
+        )
+    return declared[slug]
+
+
+def _registry() -> _Registry:
+    global _current  # noqa: PLW0603 - one registry for each process
+    with _lock:
+        if _current is None:
+            _current = _Registry(declared=_read_all(_folders()))
+        return _current
+
+
+def _folders() -> list[Path]:
+    named = settings.RECOURSE_PROVIDERS_DIR
+    named = named.split(os.pathsep) if isinstance(named, str) else named
+    return [SHIPPED, *(Path(one) for one in named if str(one))]
+
+
+def _read_all(folders: list[Path]) -> dict[str, Declared]:
+    faults: list[str] = []
+    declared: dict[str, Declared] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            faults.append(f"{folder}: named in RECOURSE_PROVIDERS_DIR, and no folder is there.")
+            continue
+        for path in sorted(folder.glob("*.toml"))[:FILES_MAX]:
+            shown_as = path.name if folder == SHIPPED else str(path)
+            try:
+                one = read_file(path, shown_as=shown_as)
+            except DeclarationInvalid as error:
+                faults.extend(error.details["problems"])
+                continue
+            if other := declared.get(one.account.slug):
+                faults.append(
+                    f'{shown_as}: slug: found "{one.account.slug}", which {other.account.declared_in} already'
+                    " declares; allowed: a slug of its own."
+                )
+            declared[one.account.slug] = one
+    if faults:
+        raise DeclarationInvalid(
+            f"{len(faults)} fault(s) in the provider files. {' '.join(faults)}", problems=faults
+        )
+    return declared
+
+
+def _forget_connections() -> None:
+    """A child process must not share its parent's sockets, nor close them."""
+    global _lock  # noqa: PLW0603 - the parent's lock may have been held by another thread
+    _lock = threading.Lock()
+    if _current is not None:
+        _current.adapters = {}
+
+
+os.register_at_fork(after_in_child=_forget_connections)
