@@ -28,10 +28,10 @@ $(STAMP): requirements.txt
 .venv: $(STAMP) ## the virtual environment with the hash-locked requirements
 
 demo: $(STAMP) ## everything running on this machine, with real cases; Ctrl-C stops it, data is kept
-	@exec $(BIN)/python manage.py demo $(DEMO_ARGS)
+	@exec $(BIN)/python manage.py demo --die-with-parent $(DEMO_ARGS)
 
 demo-reset: $(STAMP) ## the demo from an empty database
-	@exec $(BIN)/python manage.py demo --reset $(DEMO_ARGS)
+	@exec $(BIN)/python manage.py demo --reset --die-with-parent $(DEMO_ARGS)
 
 test: $(STAMP) ## the whole suite, embedded servers and browser included
 	@$(BIN)/python -m pytest $(PYTEST_ARGS)

@@ -72,6 +72,21 @@ class Child:
         return tail(self.log)
 
 
+def guarded(
+    command: Sequence[str | Path], *, account: Account = AS_WE_ARE, death_signal: signal.Signals
+) -> list[str]:
+    """The command line that becomes `command`, as `account`, and gets `death_signal` when we die."""
+    return [
+        sys.executable,
+        *("-I", "-S", str(GUARD)),
+        str(os.getpid()),
+        str(-1 if account.uid is None else account.uid),
+        str(-1 if account.gid is None else account.gid),
+        str(int(death_signal)),
+        *(str(part) for part in command),
+    ]
+
+
 def start(
     *,
     name: str,
@@ -87,21 +102,12 @@ def start(
 
     Linux ties the promise to the thread that started the child: call this from the main thread.
     """
-    guarded = [
-        sys.executable,
-        *("-I", "-S", str(GUARD)),
-        str(os.getpid()),
-        str(-1 if account.uid is None else account.uid),
-        str(-1 if account.gid is None else account.gid),
-        str(int(death_signal)),
-        *(str(part) for part in command),
-    ]
     log.parent.mkdir(parents=True, exist_ok=True)
     if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
         log.replace(log.with_suffix(".old"))
     with log.open("ab") as output:
         process = subprocess.Popen(
-            guarded,
+            guarded(command, account=account, death_signal=death_signal),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
