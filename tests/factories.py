@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from django.db import connection, transaction
+from django.db.models import F, Model
 
 from runs import leases
 from runs.actors import Actor, ActorKind
+from runs.journal.grants import make_grant
+from runs.journal.replies import confirm_by_reply
 from runs.journal.sending import Go, begin_send
+from runs.journal.settling import ReceiptFacts, end_attempt, open_doubt
 from runs.journal.starting import start_run
 from runs.journal.turns import CallChosen, save_turn
-from runs.models import Operation, ProviderAccount, Run, Team
+from runs.locking import LockedOperation, lock_operation
+from runs.models import Attempt, Grant, Operation, ProviderAccount, Run, Team
 from runs.money import Money
+from runs.states import AttemptOutcome, Executor, MatchedBy
+
+M = TypeVar("M", bound=Model)
 
 TEAM = "ops"
 FLOW = "order-agent"
@@ -115,3 +128,96 @@ def send(claimed: Claimed, *, attempt_id: str = "a1", operation: Operation | Non
         token=claimed.token,
         attempt_id=attempt_id,
     )
+
+
+def receipt(reference: str = "ord_1", *, minor: int | None = None, **fields: Any) -> ReceiptFacts:
+    """A receipt that carries our key; with `minor`, one that states an amount in EUR."""
+    chosen: dict[str, Any] = {
+        "body": b'{"id":"ord_1"}',
+        "matched_by": MatchedBy.KEY,
+        "amount_currency": "" if minor is None else "EUR",
+        "amount_minor": minor,
+    }
+    return ReceiptFacts(reference=reference, **{**chosen, **fields})
+
+
+def reply(
+    claimed: Claimed,
+    reference: str = "ord_1",
+    *,
+    attempt_id: str = "a1",
+    operation: Operation | None = None,
+    minor: int | None = None,
+    token: str | None = None,
+) -> int | None:
+    """The usual report: the attempt's own sender has the provider's receipt."""
+    return confirm_by_reply(
+        team=claimed.run.team_id,
+        operation_id=(operation or claimed.operation).pk,
+        token=token or claimed.token,
+        attempt_id=attempt_id,
+        receipt=receipt(reference, minor=minor),
+        report_digest="d" * 64,
+    )
+
+
+@contextmanager
+def held(operation: Operation) -> Iterator[LockedOperation]:
+    """A transaction that holds the operation and its run, as every settling function needs it."""
+    with transaction.atomic():
+        yield lock_operation(operation_id=operation.pk, team=None)
+
+
+def doubt(operation: Operation, *, outcome: AttemptOutcome = AttemptOutcome.UNKNOWN) -> None:
+    """End the operation's open attempt with this outcome and make what happened an open question."""
+    with held(operation) as locked:
+        for attempt in Attempt.objects.filter(operation=operation, outcome=AttemptOutcome.OPEN):
+            end_attempt(locked, attempt, outcome=outcome)
+        open_doubt(locked)
+
+
+def quieten(operation: Operation) -> None:
+    """Move the operation's attempts so far into the past that their quiet time is over."""
+    span = timedelta(hours=1)
+    Attempt.objects.filter(operation=operation).update(
+        minted_at=F("minted_at") - span, quiet_after_at=F("quiet_after_at") - span
+    )
+    Operation.objects.filter(pk=operation.pk).update(last_quiet_at=F("last_quiet_at") - span)
+
+
+def grant(
+    operation: Operation,
+    *,
+    executor: Executor = Executor.AGENT,
+    starts_in_seconds: float = -1,
+    ends_in_seconds: float = 600,
+) -> Grant:
+    """Permit one more attempt, from and until so many seconds from now."""
+    with held(operation) as locked:
+        return make_grant(
+            locked,
+            executor=executor,
+            not_before_at=locked.now + timedelta(seconds=starts_in_seconds),
+            not_after_at=locked.now + timedelta(seconds=ends_in_seconds),
+            actor=PERSON,
+            reason="The supplier keeps our key for a day.",
+        )
+
+
+def end_lease_in(run: Run, seconds: float) -> None:
+    """Let the run's lease end so many seconds from now, by the database's clock; negative: it has ended."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE runs_run SET lease_expires_at = clock_timestamp() + %s * interval '1 s' WHERE id = %s",
+            [seconds, run.pk],
+        )
+        cursor.execute(
+            "UPDATE runs_lease SET expires_at = r.lease_expires_at FROM runs_run r"
+            " WHERE r.id = runs_lease.run_id AND r.lease_number = runs_lease.number AND r.id = %s",
+            [run.pk],
+        )
+
+
+def fresh(row: M) -> M:
+    """The row as the database has it now."""
+    return type(row)._default_manager.get(pk=row.pk)

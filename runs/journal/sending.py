@@ -7,8 +7,8 @@ for a grant.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any, ClassVar
 
 from django.db import IntegrityError, connection, transaction
@@ -20,12 +20,13 @@ from runs.journal.statements import BEGIN_SEND
 from runs.journal.turns import unsettled_before
 from runs.leases import (
     RunEnded,
+    RunPaused,
     StaleToken,
     add_pause_reason,
     paused_refusal,
     require_token,
 )
-from runs.locking import LockedOperation, lock_operation
+from runs.locking import LockedOperation, database_now, lock_operation
 from runs.models import Attempt, Grant, Operation, ProviderAccount, Run
 from runs.refusals import Refusal
 from runs.states import (
@@ -82,7 +83,7 @@ def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: s
     """
     check_client_id(attempt_id, where="attempt_id")
     asked = {"operation": operation_id, "team": team, "token": token, "attempt_id": attempt_id}
-    go = _try_statement(asked, order_checked=False)
+    go = _try_statement(asked)
     if go is not None:
         return go
     with transaction.atomic():
@@ -93,10 +94,10 @@ def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: s
     return answer
 
 
-def _try_statement(asked: dict[str, Any], *, order_checked: bool) -> Go | None:
+def _try_statement(asked: dict[str, Any]) -> Go | None:
     try:
         with connection.cursor() as cursor:
-            cursor.execute(BEGIN_SEND, {**asked, "order_checked": order_checked})
+            cursor.execute(BEGIN_SEND, asked)
             row = cursor.fetchone()
     except IntegrityError as error:
         # The same attempt id on the operation: a repeat, which the slow path answers.
@@ -134,14 +135,19 @@ def _decide_slowly(locked: LockedOperation, asked: dict[str, Any]) -> Go | Refus
     if operation.state == OperationState.SENT_UNKNOWN:
         return _go_by_grant(locked, Executor.AGENT, asked["attempt_id"], asked["token"])
     _refuse_blocked(locked)
-    pause = _pause_before_sending(run, operation, locked.now)
-    if pause is not None:
-        add_pause_reason(locked.locked_run, pause)
-        return paused_refusal(run)
-    go = _try_statement(asked, order_checked=True)
-    if go is None:
+    paused = _pause_before_sending(locked)
+    if paused is not None:
+        return paused
+    go = _try_statement(asked)
+    if go is not None:
+        return go
+    # We hold the rows, so only time can have moved since we looked: past the lease, or past the approval.
+    later = replace(locked, now=database_now())
+    require_token(later.locked_run, asked["token"])
+    paused = _pause_before_sending(later)
+    if paused is None:
         raise AssertionError(f"operation {operation.pk} passed every check and was not sent")
-    return go
+    return paused
 
 
 def _go_again(locked: LockedOperation, attempt: Attempt, token: str) -> Go:
@@ -200,14 +206,25 @@ def _refuse_blocked(locked: LockedOperation) -> None:
         )
 
 
-def _pause_before_sending(run: Run, operation: Operation, now: datetime) -> PauseReason | None:
-    if run.approval_until_at is not None and run.approval_until_at <= now:
-        return PauseReason.APPROVAL
+def _pause_before_sending(locked: LockedOperation) -> RunPaused | None:
+    """Pause the run if its approval has ended or its budget would be exceeded; the pause is to be kept."""
+    run, operation = locked.run, locked.operation
+    reason = None
+    if run.approval_until_at is not None and run.approval_until_at <= locked.now:
+        reason = PauseReason.APPROVAL
+    elif _exceeds_budget(run, operation):
+        reason = PauseReason.BUDGET
+    if reason is None:
+        return None
+    add_pause_reason(locked.locked_run, reason)
+    return paused_refusal(run)
+
+
+def _exceeds_budget(run: Run, operation: Operation) -> bool:
     limit, minor = run.budget_limit_minor, operation.amount_minor
     if limit is None or minor is None or operation.reservation != Reservation.NONE:
-        return None
-    taken = run.budget_reserved_minor + run.budget_spent_minor + run.budget_held_minor
-    return PauseReason.BUDGET if taken + minor > limit else None
+        return False
+    return run.budget_reserved_minor + run.budget_spent_minor + run.budget_held_minor + minor > limit
 
 
 def begin_repeat_by_console(*, grant_id: str, attempt_id: str) -> Go:

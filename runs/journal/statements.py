@@ -51,7 +51,14 @@ WITH ref AS MATERIALIZED (
       -- An unknown outcome blocks what isn't sent yet.
       AND run.in_doubt_count = 0
       AND op.turn_index = run.turn_index
-      AND (%(order_checked)s OR run.turn_parallel = 'parallel' OR op.position = run.turn_settled)
+      -- In order: every call before it is settled. Read from the snapshot, which is safe because settled is
+      -- final: what a stale snapshot shows as unsettled goes the slow way, which asks again under the lock.
+      AND (op.position = 0 OR run.turn_parallel = 'parallel' OR NOT EXISTS (
+          SELECT 1 FROM runs_call mine JOIN runs_call earlier USING (turn_id)
+          LEFT JOIN runs_operation effect ON effect.call_id = earlier.id
+          WHERE mine.id = op.call_id AND earlier.position < mine.position
+            AND CASE WHEN effect.id IS NULL THEN earlier.result_at IS NULL
+                     ELSE effect.state IN ('ready', 'sent_unknown') END))
       AND (run.approval_until_at IS NULL OR run.approval_until_at > clock.at)
       AND (run.budget_limit_minor IS NULL OR op.reservation <> 'none' OR op.amount_minor IS NULL
            OR run.budget_reserved_minor + run.budget_spent_minor + run.budget_held_minor + op.amount_minor
