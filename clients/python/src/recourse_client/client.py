@@ -18,7 +18,7 @@ from recourse_client.errors import AlreadyClaimed, NotConfigured, RunPaused
 from recourse_client.journal import Journal, Patience
 from recourse_client.outcomes import Json
 from recourse_client.plan import Money
-from recourse_client.reports import Delivery, Reporter
+from recourse_client.reports import REPORT_PATIENCE, Delivery, Reporter
 from recourse_client.runs import LONG_POLL_SECONDS, Run, RunInfo, claimable, read_run
 from recourse_client.spool import Spool, default_folder
 
@@ -33,6 +33,8 @@ class Client:
 
     `url` and `token` default to `$RECOURSE_URL` and `$RECOURSE_TOKEN`, `spool` to `$RECOURSE_SPOOL` or the
     user's state folder. The spool must outlive the process: in a container, put it on a volume.
+    `patience` bounds the repeats of every call to the journal, `report_patience` those of a report, while
+    nothing else of its run goes on.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Client:
         spool: str | Path | None = None,
         worker: str | None = None,
         patience: Patience | None = None,
+        report_patience: Patience = REPORT_PATIENCE,
         seconds_per_try: float = 10.0,
         clock: Clock = boot_seconds,
         pause: Callable[[float], None] = time.sleep,
@@ -62,6 +65,7 @@ class Client:
             clock=clock,
             pause=pause,
         )
+        self._report_patience = report_patience
         self._pause = pause
         self.spool = Spool(Path(spool) if spool is not None else default_folder())
         self.worker = worker or f"{socket.gethostname()}:{os.getpid()}"
@@ -169,6 +173,7 @@ class Client:
             worker=self.worker,
             flow_version=flow_version,
             lease_seconds=lease_seconds,
+            report_patience=self._report_patience,
             pause=self._pause,
         )
 

@@ -40,7 +40,7 @@ from recourse_client.errors import (
     UnreadableJson,
 )
 from recourse_client.ids import new_id
-from recourse_client.journal import ONCE, Answer, Journal
+from recourse_client.journal import ONCE, Answer, Journal, Patience
 from recourse_client.lease import Lease
 from recourse_client.outcomes import (
     Confirmed,
@@ -54,7 +54,15 @@ from recourse_client.outcomes import (
     Unknown,
 )
 from recourse_client.plan import CallPlan, require
-from recourse_client.reports import Attempt, Outcome, Reporter, Settled, receipt_report, seen_report
+from recourse_client.reports import (
+    REPORT_PATIENCE,
+    Attempt,
+    Outcome,
+    Reporter,
+    Settled,
+    receipt_report,
+    seen_report,
+)
 from recourse_client.spool import Report, Spool
 
 _log = logging.getLogger("recourse_client")
@@ -82,11 +90,13 @@ class _Said:
 class Effects:
     """Runs the effects of one claimed run. Safe to use from several threads (a parallel turn)."""
 
-    def __init__(self, *, journal: Journal, spool: Spool, lease: Lease) -> None:
+    def __init__(
+        self, *, journal: Journal, spool: Spool, lease: Lease, report_patience: Patience = REPORT_PATIENCE
+    ) -> None:
         self._journal = journal
         self._spool = spool
         self._lease = lease
-        self._reporter = Reporter(journal=journal, spool=spool)
+        self._reporter = Reporter(journal=journal, spool=spool, patience=report_patience)
         self._lock = threading.Lock()
         self._in_flight = 0
         self._held_back: list[tuple[Report, Path | None]] = []

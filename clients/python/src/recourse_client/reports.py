@@ -188,9 +188,10 @@ def _headers(headers: Mapping[str, str]) -> dict[str, str]:
 class Reporter:
     """Keeps a report on disk first, then delivers it, then forgets it."""
 
-    def __init__(self, *, journal: Journal, spool: Spool) -> None:
+    def __init__(self, *, journal: Journal, spool: Spool, patience: Patience = REPORT_PATIENCE) -> None:
         self._journal = journal
         self._spool = spool
+        self._patience = patience
 
     @property
     def journal_url(self) -> str:
@@ -204,7 +205,7 @@ class Reporter:
         self,
         report: Report,
         *,
-        patience: Patience = REPORT_PATIENCE,
+        patience: Patience | None = None,
         seconds_per_try: float | None = None,
         kept: Path | None = None,
     ) -> Settled:
@@ -220,7 +221,7 @@ class Reporter:
                 "POST",
                 report.path,
                 content=report.content,
-                patience=patience,
+                patience=patience or self._patience,
                 seconds_per_try=seconds_per_try,
             )
             settled = _settled(answer)

@@ -26,6 +26,7 @@ from recourse_client.outcomes import (
     Json,
 )
 from recourse_client.plan import Decided, Plan, read_plan, read_turn, require
+from recourse_client.reports import REPORT_PATIENCE
 from recourse_client.spool import Spool
 from recourse_client.turns import Turn
 
@@ -82,6 +83,7 @@ class Run:
         worker: str,
         flow_version: str,
         lease_seconds: int,
+        report_patience: Patience = REPORT_PATIENCE,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self.info = info
@@ -90,6 +92,7 @@ class Run:
         self._worker = worker
         self._flow_version = flow_version
         self._lease_seconds = lease_seconds
+        self._report_patience = report_patience
         self._pause = pause
         self._plan: Plan | None = None
         self._lease: Lease | None = None
@@ -134,7 +137,9 @@ class Run:
             journal=self._journal, run_id=self.id, claimed=answer, lease_seconds=self._lease_seconds
         )
         self._plan, self._lease = plan, lease
-        self._effects = Effects(journal=self._journal, spool=self._spool, lease=lease)
+        self._effects = Effects(
+            journal=self._journal, spool=self._spool, lease=lease, report_patience=self._report_patience
+        )
         self._ended = False
         lease.start()
         return self
