@@ -12,14 +12,23 @@ from datetime import datetime, timedelta
 from typing import ClassVar
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from runs import audit
 from runs.actors import Actor, ActorKind
 from runs.ids import check_client_id
 from runs.locking import Locked, database_now, lock_run
-from runs.models import FlowVersion, Lease, Operation, Run
+from runs.models import Attempt, FlowVersion, Lease, Operation, Run
 from runs.refusals import Invalid, Refusal
-from runs.states import RUN_ENDED, LeaseEnd, OperationState, PauseReason, RunState
+from runs.states import (
+    RUN_ENDED,
+    AttemptOutcome,
+    Executor,
+    LeaseEnd,
+    OperationState,
+    PauseReason,
+    RunState,
+)
 
 # Shorter than 5 s, a garbage collection loses a lease; longer than an hour, a dead worker blocks a run
 # for longer than a person would wait (API.md).
@@ -128,13 +137,24 @@ def claim(
                 holder=run.lease_holder,
                 expires_in_ms=_left_ms(run.lease_expires_at, now),
             )
-        unreported = Operation.objects.filter(
-            run=run, state=OperationState.SENT_UNKNOWN, in_doubt_since_at__isnull=True
-        )
-        if unreported.exists():
+        if left_unreported(run).exists():
             raise OutcomeNotTakenIn(f"Run {run.id} has an operation whose sender is gone.", run=run.id)
         end_lease(locked, by=LeaseEnd.EXPIRED)
         return _claim_now(locked, claim_id, worker, flow_version, lease_seconds)
+
+
+def left_unreported(run: Run) -> QuerySet[Operation]:
+    """The operations that a worker whose lease is over sent and didn't report: first sends and repeats.
+
+    Taking one in ends its open attempts as unreported and opens the doubt, which pauses the run if nothing
+    may be sent. A repeat was in doubt before it was sent, so the open attempt tells it, not the doubt.
+    """
+    by_agent = Attempt.objects.filter(
+        operation=OuterRef("pk"), outcome=AttemptOutcome.OPEN, executor=Executor.AGENT
+    )
+    return Operation.objects.filter(run=run, state=OperationState.SENT_UNKNOWN).filter(
+        Q(in_doubt_since_at__isnull=True) | Exists(by_agent)
+    )
 
 
 def _claim_again(run: Run, lease: Lease, now: datetime) -> Claimed:

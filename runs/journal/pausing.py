@@ -43,6 +43,10 @@ def _sending_now(run: Run) -> bool:
     return (
         run.lease_token is not None
         and Attempt.objects.filter(
-            operation__run=run, outcome=AttemptOutcome.OPEN, lease_token=run.lease_token
+            operation__run=run,
+            # An attempt of a settled operation keeps nobody waiting, also before its own end is noted.
+            operation__state=OperationState.SENT_UNKNOWN,
+            outcome=AttemptOutcome.OPEN,
+            lease_token=run.lease_token,
         ).exists()
     )

@@ -129,7 +129,10 @@ WITH ref AS MATERIALIZED (
            op.amount_minor IS NOT NULL AS has_amount
     FROM run, clock, op, att
     WHERE run.state = 'open' AND run.lease_token = %(token)s AND run.lease_expires_at > clock.at
-      AND op.state = 'sent_unknown' AND op.in_doubt_since_at IS NULL
+      AND op.state = 'sent_unknown'
+      -- In a doubt, its own or a sibling's, this reply may leave the run nothing to do: the slow path then
+      -- pauses it.
+      AND run.in_doubt_count = 0
       -- Its own sender, with the token that it was minted under, and nothing reported yet.
       AND att.outcome = 'open' AND att.lease_token = %(token)s AND att.number = op.attempts_count
 ), attempt AS (
