@@ -95,7 +95,7 @@ class CompareAs(StrEnum):
     DECIMAL_MINOR = "decimal_minor"  # ours in minor units, theirs a decimal string of the same currency
 
 
-class TestedWith(StrEnum):
+class VerifiedWith(StrEnum):
     """What this adapter's behaviour has been seen against."""
 
     INDEPENDENT_PEER = "independent_peer"  # a server that somebody else wrote
@@ -297,10 +297,10 @@ class Fact:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tested:
+class Verification:
     """Against what, and when, the account's adapter was last seen to behave as declared."""
 
-    kind: TestedWith
+    kind: VerifiedWith
     peer: str = ""
     tested_on: date | None = None
 
@@ -349,7 +349,7 @@ class ProviderAccount:
     # Whether the declaration lets the console itself carry out a retry here.
     console_sends: bool
     contract: Contract
-    tested: Tested
+    tested: Verification
     facts: tuple[Fact, ...]
     documentation_url: str = ""
     declaration_digest: str = ""

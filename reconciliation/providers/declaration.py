@@ -25,8 +25,8 @@ from reconciliation.contracts import (
     KeyFormat,
     LookupKind,
     ProviderAccount,
-    Tested,
-    TestedWith,
+    Verification,
+    VerifiedWith,
     fingerprint,
 )
 from reconciliation.providers.contract_table import read_contract
@@ -234,12 +234,12 @@ def _env_name(table: Table, name: str, *, allowed: str) -> str:
 # --- what is known about it ------------------------------------------------------------------------------
 
 
-def _tested(top: Table) -> Tested:
+def _tested(top: Table) -> Verification:
     table = top.table("tested")
     if table is None:
-        return Tested(kind=TestedWith.NOTHING)
-    tested = Tested(
-        kind=table.choice("kind", TestedWith),
+        return Verification(kind=VerifiedWith.NOTHING)
+    tested = Verification(
+        kind=table.choice("kind", VerifiedWith),
         peer=table.text("peer", "", empty=True),
         tested_on=table.day("tested_on"),
     )

@@ -353,7 +353,7 @@ def test_a_peer_that_sends_a_byte_now_and_then_is_cut_off_at_the_deadline(part: 
         outcome = send(tmp_path, server.url, within_ms=SHORT_MS)
     assert isinstance(outcome, UnknownSeen)
     assert outcome.exchange.error_class == "ReadTimeout"
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 2
 
 
 # --- answers that want to do harm ---
@@ -477,9 +477,7 @@ def certificate(folder: Path) -> Pair:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(hours=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False
-        )
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
         .sign(key, hashes.SHA256())
     )
     pem = folder / "certificate.pem"
