@@ -134,7 +134,7 @@ def _by_refusal(facts: Facts, contract: Contract) -> Conclusion | None:
 
 
 def _who_is_asked(facts: Facts, contract: Contract, now: datetime) -> Conclusion:
-    if facts.grant_open:
+    if facts.grant_open or facts.case_state == CaseState.RETRYING:
         return Wait()
     if facts.lookup is not None and facts.lookup.finding == FindingKind.CANDIDATE:
         return AskPerson(Need.CANDIDATE)

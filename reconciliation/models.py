@@ -73,8 +73,7 @@ class Case(models.Model):
                 name="case_resolved_has_its_time",
             ),
             models.CheckConstraint(
-                condition=~Q(state="needs_decision")
-                | Q(needs_decision_since_at__isnull=False) & ~Q(need=""),
+                condition=~Q(state="needs_decision") | Q(needs_decision_since_at__isnull=False) & ~Q(need=""),
                 name="case_needs_decision_says_why",
             ),
         ]

@@ -60,8 +60,8 @@ def _after_the_fact(facts: Facts) -> tuple[ActionStatus, ...]:
         ActionStatus(
             action=Action.COMPENSATE,
             permission=_ALLOWED,
-            sentence=f"The operation is {facts.operation_state} and stays so; you record that the extra effect "
-            "was undone outside the run.",
+            sentence=f"The operation is {facts.operation_state} and stays so; you record that its extra "
+            "effect was undone outside the run.",
         ),
     )
 
@@ -69,7 +69,10 @@ def _after_the_fact(facts: Facts) -> tuple[ActionStatus, ...]:
 def _confirm(facts: Facts) -> ActionStatus:
     matching = matching_references(facts)
     finding = facts.lookup.finding if facts.lookup else None
-    if len(matching) == 1 and finding != FindingKind.SEVERAL and not facts.mismatch_reported:
+    # A worker may report a wrong record; what the provider itself shows under our key outweighs it, but only
+    # a person may say so (the policy asks one).
+    sure = finding == FindingKind.FOUND or not facts.mismatch_reported
+    if len(matching) == 1 and finding not in (FindingKind.SEVERAL, FindingKind.MISMATCH) and sure:
         reference = next(iter(matching))
         return ActionStatus(
             action=Action.CONFIRM,
@@ -127,7 +130,7 @@ def _retry(facts: Facts, contract: Contract, now: datetime, answers: tuple[Answe
         return ActionStatus(
             action=Action.RETRY,
             permission=_ALLOWED,
-            sentence=f"{key_sentence} The same key and the same bytes are sent once more, after a fresh lookup.",
+            sentence=f"{key_sentence} The same key and bytes are sent once more, after a fresh lookup.",
             closes_at=starts_by,
         )
     late = " Too little of it is left for a request to arrive in time." if key is Truth.YES else ""
@@ -162,7 +165,7 @@ def _abandon(facts: Facts, now: datetime) -> ActionStatus:
         return ActionStatus(
             action=Action.ABANDON,
             permission=_LOCKED,
-            sentence=f"{sending.worker or 'A worker'} is sending attempt {sending.number} under a live lease.",
+            sentence=f"{sending.worker or 'A worker'} sends attempt {sending.number} under a live lease.",
             question=4,
             unlocks_at=sending.lease_ends_at,
         )
@@ -187,5 +190,5 @@ def _abandon(facts: Facts, now: datetime) -> ActionStatus:
     return ActionStatus(
         action=Action.ABANDON,
         permission=_ALLOWED,
-        sentence="The obligation is given up. Whether the effect happened stays unknown, and the record says so.",
+        sentence="The obligation is given up. Whether it happened stays unknown, and the record says so.",
     )

@@ -59,7 +59,7 @@ def key_protection(facts: Facts, contract: Contract, now: datetime) -> tuple[Tru
     if changed:
         return (
             Truth.NO,
-            "Adapter, endpoint, region or credential changed since the first send: the key may be unknown there.",
+            "Adapter, endpoint, region or credential changed since the first send: the key may be unknown.",
             None,
         )
     if facts.first_sent_at is None:

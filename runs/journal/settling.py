@@ -162,15 +162,53 @@ def abandon(
 
 
 def return_to_ready(
-    locked: LockedOperation, *, actor: Actor, evidence: Evidence | None = None, reason: str = ""
+    locked: LockedOperation,
+    *,
+    actor: Actor,
+    evidence: Evidence | None = None,
+    reason: str = "",
+    release: bool = False,
 ) -> None:
-    """sent_unknown → ready: every attempt is proved not sent. The reservation is kept (law 12)."""
-    operation = locked.operation
+    """sent_unknown → ready: every attempt is proved not sent.
+
+    The reservation is kept through not_sent, and released (`release`) by proved absence, to be made again
+    at the next send (law 12).
+    """
+    operation, run = locked.operation, locked.run
+    if release and operation.reservation == Reservation.RESERVED:
+        run.budget_reserved_minor -= operation.reserved_minor
+        operation.reservation, operation.reserved_minor = Reservation.NONE, 0
+        operation.save(update_fields=["reservation", "reserved_minor"])
+        run.save(update_fields=["budget_reserved_minor"])
     _compare_and_set(operation, OperationState.READY, locked.now)
     _end_doubt(locked)
     end_grants(operation, GrantState.VOID, locked, "the operation can be sent again")
     refresh_outcome_pause(locked.locked_run)
     _append(locked, "operation.not_sent", actor, OperationState.SENT_UNKNOWN, {}, evidence, reason)
+
+
+def book_conflict(locked: LockedOperation, *, minor: int, stands: bool, actor: Actor, reason: str) -> None:
+    """Book what an extra effect of a settled operation cost, once a person has said whether it stands.
+
+    An amount that was held is spent or freed; otherwise one that stands is spent on top. The state stays:
+    history is not rewritten (DESIGN law 9).
+    """
+    operation, run = locked.operation, locked.run
+    if operation.amount_minor is not None:
+        if operation.reservation == Reservation.HELD:
+            run.budget_held_minor -= operation.settled_minor
+            operation.settled_minor = minor if stands else 0
+            operation.reservation = Reservation.SETTLED if stands else Reservation.RELEASED
+        elif stands:
+            operation.settled_minor += minor
+            operation.reservation = Reservation.SETTLED
+        if stands:
+            run.budget_spent_minor += minor
+        operation.save(update_fields=["reservation", "settled_minor"])
+        run.save(update_fields=["budget_spent_minor", "budget_held_minor"])
+    word = "accepted" if stands else "compensated"
+    after: dict[str, Any] = {"booked_minor": minor if stands else 0}
+    _append(locked, f"conflict.{word}", actor, OperationState(operation.state), after, None, reason)
 
 
 def mark_sent_by_unknown(locked: LockedOperation, *, actor: Actor, evidence: Evidence) -> None:

@@ -1,0 +1,348 @@
+"""Cases: open one, ask the policy about it, carry out what it concludes, close it.
+
+Everything here needs a transaction that holds the run and the operation, and is the only way in which a
+case's state moves. What people decide comes in through `decisions`, what providers answer through `lookups`,
+what senders report through `reports`; they all end in `judge` or `resolve`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+
+from reconciliation.conclusions import (
+    AskPerson,
+    Conclusion,
+    ConfirmBy,
+    KeepLooking,
+    NotSent,
+    RejectBy,
+    Wait,
+)
+from reconciliation.gathering import Judged, judge_now
+from reconciliation.models import Case
+from reconciliation.policy import POLICY
+from reconciliation.providers import registry
+from reconciliation.states import CaseKind, CaseState, Need, Resolution
+from reconciliation.waking import wake_after_commit
+from runs import audit
+from runs.actors import Actor, ActorKind
+from runs.ids import new_id
+from runs.journal import settling
+from runs.journal.pausing import refresh_outcome_pause
+from runs.locking import LockedOperation, lock_operation
+from runs.models import Attempt, Evidence
+from runs.states import Claim, GrantState, MatchedBy, OperationState
+
+BY_POLICY = Actor(ActorKind.POLICY, POLICY)
+
+# Backoff between lookups: fast enough that a lost reply settles before anybody looks, then slower.
+LOOKUP_BASE_SECONDS = 1.0
+LOOKUP_CAP_SECONDS = 300.0
+# In needs_decision we still look now and then, so that what a provider shows late settles by itself; after
+# so many looks only a person asks again.
+LOOKUPS_BY_ITSELF_MAX = 40
+
+
+def open_case_of(locked: LockedOperation) -> Case | None:
+    """The operation's open case, locked, or None."""
+    return (
+        Case.objects.select_for_update()
+        .filter(operation=locked.operation)
+        .exclude(state=CaseState.RESOLVED)
+        .first()
+    )
+
+
+def open_case(locked: LockedOperation, *, kind: CaseKind, because: str) -> Case:
+    """Open a case about the operation, or find the open one; a conflict turns an open case into a conflict.
+
+    An operation that is sent_unknown is in doubt from here on: its unsent siblings wait and its run may
+    pause. The policy isn't asked yet.
+    """
+    operation, run, now = locked.operation, locked.run, locked.now
+    case = open_case_of(locked)
+    if case is not None:
+        if kind == CaseKind.CONFLICT and case.kind != CaseKind.CONFLICT:
+            case.kind = CaseKind.CONFLICT
+            _move(locked, case, CaseState.NEEDS_DECISION, need=Need.CONFLICT, why=because)
+        settling.open_doubt(locked)
+        return case
+    contract = registry.account(operation.provider_id).contract
+    decide_by = now + timedelta(minutes=run.flow.decide_within_minutes)
+    key_ends = contract.key_ends_at(operation.first_sent_at) if operation.first_sent_at else None
+    numbers = Case.objects.filter(operation=operation).order_by("-number").values_list("number", flat=True)
+    case = Case.objects.create(
+        id=new_id("case"),
+        operation=operation,
+        run=run,
+        team_id=operation.team_id,
+        number=(numbers.first() or 0) + 1,
+        kind=kind,
+        state=CaseState.LOOKING_UP,
+        opened_because=because,
+        next_lookup_at=now if contract.has_lookup else None,
+        provider_slug=operation.provider_id,
+        flow_name=run.flow.name,
+        tool=operation.tool,
+        at_risk_currency=operation.amount_currency,
+        at_risk_minor=operation.amount_minor or 0,
+        decide_by_at=decide_by,
+        key_ends_at=key_ends,
+        worsens_at=min(decide_by, key_ends) if key_ends and key_ends > now else decide_by,
+        opened_at=now,
+    )
+    settling.open_doubt(locked)
+    _append(locked, case, "case.opened", BY_POLICY, {"kind": str(kind), "because": because}, because)
+    wake_after_commit("look_up", case.pk)
+    return case
+
+
+def judge(locked: LockedOperation, case: Case, *, actor: Actor = BY_POLICY) -> Judged:
+    """Ask the policy about an open case and carry out what it concludes. `actor` names who settles."""
+    judged = judge_now(run=locked.run, operation=locked.operation, case=case, now=locked.now)
+    carry_out(locked, case, judged.assessment.conclusion, judged, actor=actor)
+    return judged
+
+
+def settle_now(locked: LockedOperation, *, actor: Actor) -> bool:
+    """Settle at once what the evidence already settles; True if the operation isn't in question any more."""
+    case = open_case_of(locked)
+    judged = judge_now(run=locked.run, operation=locked.operation, case=case, now=locked.now)
+    if not isinstance(judged.assessment.conclusion, ConfirmBy | RejectBy | NotSent):
+        return False
+    return carry_out(locked, case, judged.assessment.conclusion, judged, actor=actor)
+
+
+def carry_out(
+    locked: LockedOperation, case: Case | None, conclusion: Conclusion, judged: Judged, *, actor: Actor
+) -> bool:
+    """Do what the policy concluded; True if that settled the question."""
+    match conclusion:
+        case ConfirmBy(evidence_id=evidence_id, reference=reference):
+            return _confirm(locked, case, evidence_id, reference, actor)
+        case RejectBy(evidence_id=evidence_id):
+            evidence = Evidence.objects.get(pk=evidence_id)
+            settling.reject(locked, refusal=bytes(evidence.body or b"null"), actor=actor, evidence=evidence)
+            _resolve_if_open(locked, case, Resolution.REJECTED, actor)
+            return True
+        case NotSent(proof=proof, evidence_id=evidence_id):
+            _return_to_ready(locked, proof, evidence_id, actor)
+            _resolve_if_open(locked, case, Resolution.NOT_SENT, actor)
+            return True
+        case AskPerson(need=need):
+            if case is not None:
+                _ask_person(locked, case, need, judged)
+            return False
+        case KeepLooking(not_before_at=not_before_at):
+            if case is not None:
+                _keep_looking(locked, case, not_before_at)
+            return False
+        case Wait():
+            return False
+
+
+def _confirm(
+    locked: LockedOperation, case: Case | None, evidence_id: str, reference: str, actor: Actor
+) -> bool:
+    evidence = Evidence.objects.get(pk=evidence_id)
+    try:
+        settling.confirm(
+            locked,
+            receipt=receipt_facts(evidence, reference),
+            actor=actor,
+            attempt=evidence.attempt,
+            evidence=evidence,
+        )
+    except settling.ReceiptReused as reused:
+        open_conflict_on_both(locked, reused, evidence)
+        return False
+    _resolve_if_open(locked, case, Resolution.CONFIRMED, actor)
+    return True
+
+
+def receipt_facts(evidence: Evidence, reference: str) -> settling.ReceiptFacts:
+    """The receipt that a piece of evidence shows under this reference, as it was compared when it came."""
+    seen = evidence.seen if isinstance(evidence.seen, dict) else {}
+    for receipt in [seen.get("match", {}).get("receipt"), *seen.get("receipts", [])]:
+        if receipt and receipt.get("reference") == reference:
+            amount = receipt.get("amount")
+            return settling.ReceiptFacts(
+                reference=reference,
+                body=_body(evidence, receipt),
+                matched_by=MatchedBy(receipt.get("matched_by") or MatchedBy.PERSON),
+                amount_currency=amount[0] if amount else "",
+                amount_minor=int(amount[1]) if amount else None,
+            )
+    return settling.ReceiptFacts(
+        reference=reference, body=bytes(evidence.body or b"{}"), matched_by=MatchedBy.PERSON
+    )
+
+
+def _body(evidence: Evidence, receipt: dict[str, Any]) -> bytes:
+    """The record as it was reported, where we hold it whole; else as the lookup kept it, redacted."""
+    if evidence.claim == Claim.RECEIPT and evidence.body and evidence.body_length == len(evidence.body):
+        return bytes(evidence.body)
+    return json.dumps(receipt.get("body"), ensure_ascii=False, sort_keys=True).encode()
+
+
+def open_conflict_on_both(
+    locked: LockedOperation, reused: settling.ReceiptReused, evidence: Evidence
+) -> tuple[Case, Case | None]:
+    """One provider receipt was claimed for two operations: both get a conflict case.
+
+    Locks the other operation's run while holding ours. Two such claims crossing each other are broken up by
+    the database's deadlock detection; the one that is undone is reported again by its sender.
+    """
+    because = f"Receipt {evidence.reference or '?'} was claimed for two operations."
+    mine = open_case(locked, kind=CaseKind.CONFLICT, because=because)
+    judge(locked, mine)
+    other_id = str(reused.details["confirmed_operation"])
+    if other_id == locked.operation.pk:
+        return mine, None
+    other = lock_operation(operation_id=other_id, team=None)
+    theirs = open_case(other, kind=CaseKind.CONFLICT, because=because)
+    judge(other, theirs)
+    return mine, theirs
+
+
+def _return_to_ready(locked: LockedOperation, proof: str, evidence_id: str, actor: Actor) -> None:
+    for attempt in Attempt.objects.filter(operation=locked.operation):
+        settling.conclude_not_sent(locked, attempt)
+    settling.return_to_ready(
+        locked,
+        actor=actor,
+        evidence=Evidence.objects.filter(pk=evidence_id).first() if evidence_id else None,
+        reason=f"every attempt is proved not to have happened, by {proof}",
+        release=proof == "absence",
+    )
+
+
+def _ask_person(locked: LockedOperation, case: Case, need: Need, judged: Judged) -> None:
+    if need == Need.SEVERAL:
+        case.kind = CaseKind.CONFLICT
+    may_look = judged.contract.has_lookup and case.lookups_count < LOOKUPS_BY_ITSELF_MAX
+    settled = locked.operation.state != OperationState.SENT_UNKNOWN
+    case.next_lookup_at = None if settled or not may_look else locked.now + backoff(case)
+    asked_already = case.state == CaseState.NEEDS_DECISION and case.need == need
+    if asked_already or case.state == CaseState.AWAITING_APPROVAL:
+        case.save(update_fields=["kind", "next_lookup_at"])
+        return
+    _move(locked, case, CaseState.NEEDS_DECISION, need=need, why=f"policy: {need}")
+
+
+def _keep_looking(locked: LockedOperation, case: Case, not_before_at: datetime | None) -> None:
+    due = locked.now + backoff(case) if case.lookups_count else locked.now
+    if not_before_at is not None:
+        due = max(due, not_before_at)
+    case.next_lookup_at = due
+    if case.state == CaseState.NEEDS_DECISION:
+        # A person was asked; that stands while we look again.
+        case.save(update_fields=["next_lookup_at"])
+        return
+    _move(locked, case, CaseState.LOOKING_UP, need="", why="policy: look again")
+
+
+def backoff(case: Case) -> timedelta:
+    """Exponential backoff with full jitter over the lookups made so far, at least a tenth of its ceiling."""
+    base = float(getattr(settings, "RECOURSE_LOOKUP_BASE_SECONDS", LOOKUP_BASE_SECONDS))
+    ceiling = min(LOOKUP_CAP_SECONDS, base * 2 ** min(case.lookups_count, 16))
+    return timedelta(seconds=ceiling * random.uniform(0.1, 1.0))  # noqa: S311 - jitter, not a secret
+
+
+def look_again_now(locked: LockedOperation, case: Case) -> None:
+    """Let the next lookup be due at once: a person asked, or a repeat was sent."""
+    case.next_lookup_at = locked.now
+    case.save(update_fields=["next_lookup_at"])
+    wake_after_commit("look_up", case.pk)
+
+
+def back_to_looking_up(locked: LockedOperation, case: Case, *, why: str, has_lookup: bool) -> None:
+    """retrying → looking_up: the repeat was sent, or its outcome is unknown again."""
+    case.next_lookup_at = locked.now if has_lookup else None
+    _move(locked, case, CaseState.LOOKING_UP, need="", why=why)
+    wake_after_commit("look_up", case.pk)
+
+
+def start_retrying(locked: LockedOperation, case: Case, *, actor: Actor, has_lookup: bool) -> None:
+    """needs_decision or looking_up → retrying, by a decision. A fresh lookup comes first, if any."""
+    case.next_lookup_at = locked.now if has_lookup else None
+    _move(locked, case, CaseState.RETRYING, need="", why="retry with the same key", actor=actor)
+    wake_after_commit("look_up", case.pk)
+
+
+def hand_to_person(locked: LockedOperation, case: Case, need: Need, *, why: str) -> None:
+    """Ask a person, whatever the policy would still try: what was begun can't be gone on with."""
+    settling.end_grants(locked.operation, GrantState.VOID, locked, why)
+    refresh_outcome_pause(locked.locked_run)
+    case.next_lookup_at = None
+    _move(locked, case, CaseState.NEEDS_DECISION, need=need, why=why)
+
+
+def resolve(locked: LockedOperation, case: Case, resolution: Resolution, *, actor: Actor) -> None:
+    """Close the case. Its operation has been settled, or stays as it was (conflicts after the fact)."""
+    before = case.state
+    case.state, case.resolution, case.resolved_at = CaseState.RESOLVED, resolution, locked.now
+    case.need, case.next_lookup_at = "", None
+    case.version += 1
+    case.save(
+        update_fields=["state", "resolution", "resolved_at", "need", "next_lookup_at", "version", "kind"]
+    )
+    _append(locked, case, "case.resolved", actor, {"from": before, "resolution": str(resolution)}, "")
+
+
+def note_new_evidence(case: Case) -> None:
+    """A new distinct piece of evidence came: whoever is deciding saw less."""
+    case.version += 1
+    case.save(update_fields=["version"])
+
+
+def _resolve_if_open(
+    locked: LockedOperation, case: Case | None, resolution: Resolution, actor: Actor
+) -> None:
+    open_one = case or open_case_of(locked)
+    if open_one is not None:
+        resolve(locked, open_one, resolution, actor=actor)
+
+
+def _move(
+    locked: LockedOperation,
+    case: Case,
+    state: CaseState,
+    *,
+    need: str,
+    why: str,
+    actor: Actor = BY_POLICY,
+) -> None:
+    before, need_before = case.state, case.need
+    case.state, case.need = state, need
+    if state == CaseState.NEEDS_DECISION:
+        case.needs_decision_since_at = case.needs_decision_since_at or locked.now
+    changed = (before, need_before) != (state, need)
+    if changed:
+        case.version += 1
+    case.save()
+    if changed:
+        after: dict[str, Any] = {"from": before, "state": str(state), "need": str(need)}
+        _append(locked, case, "case.moved", actor, after, why)
+
+
+def _append(
+    locked: LockedOperation, case: Case, action: str, actor: Actor, after: dict[str, Any], why: str
+) -> None:
+    audit.append(
+        audit.Event(
+            action=action,
+            actor=actor,
+            team=case.team_id,
+            run=case.run_id,
+            operation=case.operation_id,
+            subject=case.pk,
+            after={"version": case.version, **after},
+            reason=why,
+        )
+    )

@@ -1,0 +1,191 @@
+"""Read the facts that the policy concludes from. Under the run's lock they can't move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from reconciliation.contracts import AccountPin, Contract, ProviderAccount
+from reconciliation.facts import (
+    AttemptFacts,
+    Facts,
+    Holder,
+    LookupFacts,
+    RejectionFacts,
+    SeenReceipt,
+)
+from reconciliation.models import Case, Lookup
+from reconciliation.policy import Assessment, assess
+from reconciliation.providers import registry
+from reconciliation.providers.base import FindingKind
+from reconciliation.states import CaseKind, CaseState
+from runs.canonical import canonicalise
+from runs.models import Attempt, Evidence, Grant, Operation, Run
+from runs.states import (
+    AttemptOutcome,
+    Claim,
+    EvidenceKind,
+    Executor,
+    GrantState,
+    OperationState,
+    PauseReason,
+    RunState,
+)
+
+# Findings that say something about the effect; the others only say that we couldn't ask.
+INFORMATIVE = tuple(
+    str(kind) for kind in FindingKind if kind not in (FindingKind.UNAVAILABLE, FindingKind.INCONCLUSIVE)
+)
+# One operation rarely has ten pieces of evidence; a worker that reports in a loop must not make us read all.
+EVIDENCE_READ_MAX = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """A case as the policy sees it now, and the digest that a decision about it must name."""
+
+    facts: Facts
+    contract: Contract
+    account: ProviderAccount
+    assessment: Assessment
+    evidence_digest: str
+
+
+def judge_now(*, run: Run, operation: Operation, case: Case | None, now: datetime) -> Judged:
+    """Gather the facts of an operation and its case (None: as if one were opened now) and assess them."""
+    account = registry.account(operation.provider_id)
+    evidence = list(
+        Evidence.objects.filter(operation=operation).order_by("-recorded_at", "-id")[:EVIDENCE_READ_MAX]
+    )
+    facts = gather_facts(run=run, operation=operation, case=case, account=account, evidence=evidence, now=now)
+    assessment = assess(facts, account.contract, now)
+    says = canonicalise({"evidence": sorted({one.digest for one in evidence}), **assessment.digested()})
+    return Judged(
+        facts=facts,
+        contract=account.contract,
+        account=account,
+        assessment=assessment,
+        evidence_digest=says.digest,
+    )
+
+
+def gather_facts(
+    *,
+    run: Run,
+    operation: Operation,
+    case: Case | None,
+    account: ProviderAccount,
+    evidence: list[Evidence],
+    now: datetime,
+) -> Facts:
+    """Turn rows into plain facts; no rule is applied here."""
+    attempts = list(Attempt.objects.filter(operation=operation).order_by("number"))
+    not_sent = {one.attempt_id for one in evidence if one.claim == Claim.NOT_SENT and one.attempt_id}
+    grant = Grant.objects.filter(operation=operation).order_by("-made_at", "-id").first()
+    return Facts(
+        operation_state=OperationState(operation.state),
+        case_kind=CaseKind(case.kind) if case else CaseKind.UNKNOWN,
+        case_state=CaseState(case.state) if case else CaseState.LOOKING_UP,
+        opened_at=case.opened_at if case else now,
+        turn_index=operation.turn_index,
+        call_id=operation.call.call_id,
+        attempts=tuple(_attempt(one, run, one.pk in not_sent, now) for one in attempts),
+        first_sent_at=operation.first_sent_at,
+        last_quiet_at=operation.last_quiet_at,
+        pinned=_pin(operation),
+        current=account.pin if operation.sent_by else None,
+        console_can_send=account.console_can_send,
+        receipts=_receipts(evidence),
+        rejections=tuple(
+            RejectionFacts(attempt_number=one.attempt.number, evidence_id=one.pk)
+            for one in evidence
+            if one.claim == Claim.REJECTION and one.attempt is not None
+        ),
+        mismatch_reported=next(
+            (one.pk for one in evidence if one.claim == Claim.RECEIPT and not _matches(one)), ""
+        ),
+        sent_by_unknown=next((one.pk for one in evidence if one.kind == EvidenceKind.STRAY_REPORT), ""),
+        lookup=_latest_lookup(operation),
+        lookups_count=case.lookups_count if case else 0,
+        lookups_failed_count=case.lookups_failed_count if case else 0,
+        grant_open=grant.pk if grant and grant.state == GrantState.OPEN else "",
+        grant_ended_unused=grant.pk if grant and grant.state == GrantState.EXPIRED else "",
+        run_state=RunState(run.state),
+        paused_for_version=run.flow_version.version if PauseReason.FLOW_VERSION in run.paused_reasons else "",
+        approval_until_at=run.approval_until_at,
+        abandonment_people=run.flow.abandonment_people,
+    )
+
+
+def _attempt(attempt: Attempt, run: Run, reported_not_sent: bool, now: datetime) -> AttemptFacts:
+    if attempt.executor == Executor.CONSOLE:
+        holder = Holder.CONSOLE
+    elif (
+        attempt.lease_token == run.lease_token
+        and run.lease_expires_at is not None
+        and run.lease_expires_at > now
+    ):
+        holder = Holder.LIVE
+    else:
+        holder = Holder.OUTDATED
+    return AttemptFacts(
+        number=attempt.number,
+        outcome=AttemptOutcome(attempt.outcome),
+        minted_at=attempt.minted_at,
+        quiet_after_at=attempt.quiet_after_at,
+        holder=holder,
+        worker=attempt.worker,
+        lease_ends_at=run.lease_expires_at if holder is Holder.LIVE else None,
+        proved_not_sent=attempt.outcome == AttemptOutcome.NOT_SENT or reported_not_sent,
+    )
+
+
+def _pin(operation: Operation) -> AccountPin | None:
+    if not operation.sent_by:
+        return None
+    return AccountPin(
+        adapter=operation.sent_adapter_version,
+        endpoint=operation.sent_endpoint,
+        region=operation.sent_region,
+        credential_fingerprint=operation.sent_credential_fingerprint,
+    )
+
+
+def _matches(evidence: Evidence) -> bool:
+    match: Any = evidence.seen.get("match") if isinstance(evidence.seen, dict) else None
+    return bool(isinstance(match, dict) and match.get("matches"))
+
+
+def _receipts(evidence: list[Evidence]) -> tuple[SeenReceipt, ...]:
+    """Receipts that were reported, and those of the latest lookup that told something."""
+    seen = [
+        SeenReceipt(reference=one.reference, evidence_id=one.pk, matches=_matches(one))
+        for one in evidence
+        if one.claim == Claim.RECEIPT and one.reference
+    ]
+    latest = next((one for one in evidence if one.finding in INFORMATIVE), None)
+    if latest is not None:
+        for receipt in latest.seen.get("receipts", []):
+            matches = latest.finding in (FindingKind.FOUND, FindingKind.SEVERAL) and bool(
+                receipt.get("named") and receipt.get("same") and receipt.get("state") == "succeeded"
+            )
+            seen.append(
+                SeenReceipt(
+                    reference=str(receipt.get("reference", "")), evidence_id=latest.pk, matches=matches
+                )
+            )
+    return tuple(seen)
+
+
+def _latest_lookup(operation: Operation) -> LookupFacts | None:
+    row = Lookup.objects.filter(operation=operation, finding__in=INFORMATIVE).order_by("-id").first()
+    if row is None:
+        return None
+    return LookupFacts(
+        finding=FindingKind(row.finding),
+        proof=row.proof == "absence",
+        asked_at=row.asked_at,
+        evidence_id=row.evidence_id,
+        summary=row.summary,
+    )

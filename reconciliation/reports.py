@@ -1,0 +1,474 @@
+"""Reports: what a sender saw of its attempt, and what follows.
+
+Own sender means: the attempt id with the token that it was minted under, while the lease lives and nothing
+has been reported. The usual report, a receipt that matches, is one statement. Everything else goes through
+one slow path under the run's lock: it is kept as evidence first, then the policy's rules say whether that
+settles the operation; if not, a case is open. A report that comes too late moves nothing by itself and is
+never thrown away (DESIGN law 8).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from django.db import transaction
+
+from reconciliation import cases
+from reconciliation.intake import take_in_operation
+from reconciliation.models import Case
+from reconciliation.providers import registry
+from reconciliation.providers.base import ReceiptMatch
+from reconciliation.providers.matching import match_receipt
+from reconciliation.providers.redaction import Redactor
+from reconciliation.states import CaseKind, CaseState
+from runs.actors import CONSOLE_SENDER, Actor, ActorKind
+from runs.canonical import canonicalise, digest
+from runs.ids import check_client_id
+from runs.journal import settling
+from runs.journal.evidence import record_evidence
+from runs.journal.replies import confirm_by_reply, confirmed_answer, first_answer, keep_answer
+from runs.locking import LockedOperation, lock_operation
+from runs.models import Attempt, Evidence, Operation, Receipt
+from runs.money import Money
+from runs.refusals import Invalid, NotFound, Refusal
+from runs.states import (
+    OPERATION_SETTLED,
+    AttemptOutcome,
+    Claim,
+    EvidenceKind,
+    Executor,
+    MatchedBy,
+    OperationState,
+)
+
+
+class ReceiptMismatch(Refusal):
+    """The receipt doesn't name this operation or doesn't match its payload; it was kept as evidence."""
+
+    word: ClassVar[str] = "receipt_mismatch"
+
+
+class ReceiptReused(Refusal):
+    """The receipt already confirmed another operation; it was kept, and both have a conflict case."""
+
+    word: ClassVar[str] = "receipt_reused"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeenReply:
+    """What the sender saw of the provider's answer, as it says."""
+
+    status: int | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    error: str = ""
+    phase: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "status": self.status,
+            "headers": [list(pair) for pair in self.headers],
+            "error": self.error,
+            "phase": self.phase,
+            "body_length": len(self.body),
+            "body_sha256": digest(self.body) if self.body else "",
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sender:
+    """Who reports: a worker of a team with its token, or the console's own sender (no team, no token)."""
+
+    team: str | None
+    token: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Report:
+    sender: Sender
+    operation_id: str
+    attempt_id: str
+    claim: Claim
+    seen: SeenReply
+    reference: str = ""
+
+    @property
+    def digest(self) -> str:
+        return canonicalise(
+            {"claim": str(self.claim), "reference": self.reference, "seen": self.seen.as_json()}
+        ).digest
+
+
+def report_receipt(
+    *, sender: Sender, operation_id: str, attempt_id: str, reference: str, seen: SeenReply
+) -> dict[str, Any]:
+    """Report a receipt; `seen.body` is the provider's record of the effect. Returns the API's answer.
+
+    Raises `ReceiptMismatch` or `ReceiptReused` after keeping the report, `NotFound`, `Invalid`.
+    """
+    check_client_id(attempt_id, where="attempt_id")
+    if not reference or len(reference) > 300:
+        raise Invalid("reference must be the provider's id, 1 to 300 characters.", where="reference")
+    report = _Report(
+        sender=sender,
+        operation_id=operation_id,
+        attempt_id=attempt_id,
+        claim=Claim.RECEIPT,
+        seen=seen,
+        reference=reference,
+    )
+    operation = _find(report)
+    match = _match(operation, report)
+    if match.matches and sender.token:
+        number = confirm_by_reply(
+            team=sender.team,
+            operation_id=operation_id,
+            token=sender.token,
+            attempt_id=attempt_id,
+            receipt=_facts(match, seen.body),
+            report_digest=report.digest,
+        )
+        if number is not None:
+            return {**confirmed_answer(operation_id, attempt_id, number), "replayed": False}
+    return _receive(report, match)
+
+
+def report_rejection(
+    *, sender: Sender, operation_id: str, attempt_id: str, seen: SeenReply
+) -> dict[str, Any]:
+    """Report a definite refusal of this attempt; it settles only what it can speak for."""
+    return _report(Claim.REJECTION, sender, operation_id, attempt_id, seen)
+
+
+def report_not_sent(*, sender: Sender, operation_id: str, attempt_id: str, seen: SeenReply) -> dict[str, Any]:
+    """Report a positive sign that this attempt's request never left."""
+    return _report(Claim.NOT_SENT, sender, operation_id, attempt_id, seen)
+
+
+def report_unknown(*, sender: Sender, operation_id: str, attempt_id: str, seen: SeenReply) -> dict[str, Any]:
+    """Report an outcome that settles nothing: time-out, reset, 5xx, an unreadable answer."""
+    return _report(Claim.UNKNOWN, sender, operation_id, attempt_id, seen)
+
+
+def _report(
+    claim: Claim, sender: Sender, operation_id: str, attempt_id: str, seen: SeenReply
+) -> dict[str, Any]:
+    check_client_id(attempt_id, where="attempt_id")
+    report = _Report(sender=sender, operation_id=operation_id, attempt_id=attempt_id, claim=claim, seen=seen)
+    _find(report)
+    return _receive(report, None)
+
+
+def _find(report: _Report) -> Operation:
+    operations = Operation.objects.filter(pk=report.operation_id)
+    if report.sender.team is not None:
+        operations = operations.filter(team=report.sender.team)
+    operation = operations.first()
+    if operation is None:
+        raise NotFound(
+            f"There is no operation {report.operation_id} that you can see.", operation=report.operation_id
+        )
+    return operation
+
+
+def _match(operation: Operation, report: _Report) -> ReceiptMatch:
+    amount = None
+    if operation.amount_minor is not None:
+        amount = Money(operation.amount_currency, operation.amount_minor)
+    return match_receipt(
+        contract=registry.account(operation.provider_id).contract,
+        operation_id=operation.pk,
+        payload=json.loads(bytes(operation.payload)),
+        key=operation.key,
+        amount=amount,
+        reference=report.reference,
+        body=report.seen.body,
+        # A direct reply is named by the attempt that it answers; whether there was one is checked in SQL.
+        named_by_reply=True,
+        tool=operation.tool,
+    )
+
+
+def _facts(match: ReceiptMatch, body: bytes) -> settling.ReceiptFacts:
+    receipt = match.receipt
+    return settling.ReceiptFacts(
+        reference=receipt.reference,
+        body=body,
+        matched_by=MatchedBy((receipt.matched_by or MatchedBy.REPLY_ONLY).value),
+        amount_currency=receipt.amount.currency if receipt.amount else "",
+        amount_minor=receipt.amount.minor if receipt.amount else None,
+    )
+
+
+def _receive(report: _Report, match: ReceiptMatch | None) -> dict[str, Any]:
+    with transaction.atomic():
+        locked = lock_operation(operation_id=report.operation_id, team=report.sender.team)
+        first = first_answer(locked, attempt_id=report.attempt_id, report_digest=report.digest)
+        if first is not None:
+            answer, refusal = {**first, "replayed": True}, _kept_refusal(first)
+        else:
+            answer, refusal = _receive_new(locked, report, match)
+    # What was refused is kept all the same: the refusal is raised after its commit.
+    if refusal is not None:
+        raise refusal
+    return answer
+
+
+def _kept_refusal(answer: dict[str, Any]) -> Refusal | None:
+    kept = answer.get("refused")
+    if not kept:
+        return None
+    kind = ReceiptReused if kept["word"] == ReceiptReused.word else ReceiptMismatch
+    return kind(kept["sentence"], **kept["details"], replayed=True)
+
+
+def _receive_new(
+    locked: LockedOperation, report: _Report, match: ReceiptMatch | None
+) -> tuple[dict[str, Any], Refusal | None]:
+    operation = locked.operation
+    attempt = Attempt.objects.filter(operation=operation, attempt_id=report.attempt_id).first()
+    own = attempt is not None and _is_own(locked, attempt, report.sender)
+    if not own:
+        take_in_operation(locked)
+    evidence = _keep(locked, report, match, attempt, own=own)
+    if own and attempt is not None:
+        refusal = _judge_own(locked, report, match, attempt, evidence)
+    else:
+        refusal = _judge_outside(locked, report, match, attempt, evidence)
+    answer = _answer(locked, report, attempt, own=own)
+    if refusal is not None:
+        answer["refused"] = {
+            "word": refusal.word,
+            "sentence": refusal.sentence,
+            "details": refusal.details,
+        }
+    keep_answer(locked, attempt_id=report.attempt_id, report_digest=report.digest, answer=answer)
+    return {**answer, "replayed": False}, refusal
+
+
+def _is_own(locked: LockedOperation, attempt: Attempt, sender: Sender) -> bool:
+    if attempt.outcome != AttemptOutcome.OPEN:
+        return False
+    if attempt.executor == Executor.CONSOLE:
+        return not sender.token and sender.team is None
+    if not sender.token or attempt.lease_token != sender.token:
+        return False
+    # The quiet time may have passed under a live lease: the sender is slow, and it is still the sender.
+    run = locked.run
+    return (
+        run.lease_token == sender.token
+        and run.lease_expires_at is not None
+        and run.lease_expires_at > locked.now
+    )
+
+
+def _reporter(locked: LockedOperation, report: _Report, attempt: Attempt | None) -> Actor:
+    if report.sender.team is None:
+        return CONSOLE_SENDER
+    if attempt is not None and attempt.worker:
+        return Actor(ActorKind.WORKER, attempt.worker)
+    return Actor(ActorKind.TOKEN, "unknown-sender")
+
+
+def _keep(
+    locked: LockedOperation,
+    report: _Report,
+    match: ReceiptMatch | None,
+    attempt: Attempt | None,
+    *,
+    own: bool,
+) -> Evidence:
+    if own:
+        kind = EvidenceKind.REPORT
+    elif attempt is None:
+        kind = EvidenceKind.STRAY_REPORT
+    else:
+        kind = EvidenceKind.LATE_REPORT
+    redactor = Redactor()
+    seen = report.seen.as_json()
+    seen["headers"] = [list(pair) for pair in redactor.headers(report.seen.headers)]
+    seen["attempt_id"] = report.attempt_id
+    if match is not None:
+        seen["match"] = {
+            # A stray report answers no attempt of ours: nothing but its own key or reference names it.
+            "matches": match.matches and (attempt is not None or match.matched_by != "reply_only"),
+            "problems": list(match.problems),
+            "receipt": match.receipt.as_json(),
+        }
+    return record_evidence(
+        locked,
+        kind=kind,
+        claim=report.claim,
+        summary=_summary(report, match, kind),
+        actor=_reporter(locked, report, attempt),
+        attempt=attempt,
+        reference=report.reference,
+        seen=seen,
+        body=report.seen.body,
+        says_digest=report.digest,
+    )
+
+
+def _summary(report: _Report, match: ReceiptMatch | None, kind: EvidenceKind) -> str:
+    who = {
+        EvidenceKind.REPORT: "The sender reported",
+        EvidenceKind.LATE_REPORT: "A sender that had lost its lease reported",
+        EvidenceKind.STRAY_REPORT: "Somebody who never asked for this attempt reported",
+    }[kind]
+    match report.claim:
+        case Claim.RECEIPT if match is not None and match.matches:
+            what = f"receipt {report.reference}, which matches"
+        case Claim.RECEIPT:
+            what = f"receipt {report.reference}, which doesn't match"
+        case Claim.REJECTION:
+            what = f"a refusal (status {report.seen.status})"
+        case Claim.NOT_SENT:
+            what = "that the request never left"
+        case _:
+            what = f"an unknown outcome ({report.seen.error or report.seen.status or 'no reply'})"
+    return f"{who} {what}."
+
+
+_OUTCOMES = {
+    Claim.RECEIPT: AttemptOutcome.RECEIPT,
+    Claim.REJECTION: AttemptOutcome.REJECTED,
+    Claim.NOT_SENT: AttemptOutcome.NOT_SENT,
+    Claim.UNKNOWN: AttemptOutcome.UNKNOWN,
+}
+
+
+def _judge_own(
+    locked: LockedOperation,
+    report: _Report,
+    match: ReceiptMatch | None,
+    attempt: Attempt,
+    evidence: Evidence,
+) -> Refusal | None:
+    mismatch = match is not None and not match.matches
+    outcome = AttemptOutcome.UNKNOWN if mismatch else _OUTCOMES[report.claim]
+    settling.end_attempt(locked, attempt, outcome=outcome, report_digest=report.digest)
+    reporter = _reporter(locked, report, attempt)
+    if locked.operation.state in OPERATION_SETTLED:
+        return _after_settled(locked, report, match, evidence)
+    reused = _reused(locked, report) if match is not None and match.matches else None
+    if reused is not None:
+        cases.open_conflict_on_both(locked, reused, evidence)
+        return ReceiptReused(reused.sentence, **reused.details)
+    if cases.settle_now(locked, actor=reporter):
+        return None
+    _open_and_judge(locked, CaseKind.UNKNOWN, evidence.summary)
+    if match is not None and mismatch:
+        return _mismatch_refusal(locked, match)
+    return None
+
+
+def _judge_outside(
+    locked: LockedOperation,
+    report: _Report,
+    match: ReceiptMatch | None,
+    attempt: Attempt | None,
+    evidence: Evidence,
+) -> Refusal | None:
+    """Late and stray reports: evidence, from which the policy may conclude at once."""
+    operation = locked.operation
+    success = report.claim == Claim.RECEIPT
+    if operation.state in OPERATION_SETTLED:
+        return _after_settled(locked, report, match, evidence) if success else None
+    if operation.state == OperationState.READY:
+        if success:
+            settling.mark_sent_by_unknown(locked, actor=_reporter(locked, report, attempt), evidence=evidence)
+            _open_and_judge(
+                locked, CaseKind.CONFLICT, "An effect was reported for an operation that was not sent."
+            )
+        return None
+    if success and attempt is None:
+        _open_and_judge(locked, CaseKind.CONFLICT, evidence.summary)
+        return None
+    reused = _reused(locked, report) if match is not None and match.matches else None
+    if reused is not None:
+        cases.open_conflict_on_both(locked, reused, evidence)
+        return ReceiptReused(reused.sentence, **reused.details)
+    case = cases.open_case_of(locked)
+    if case is not None:
+        cases.note_new_evidence(case)
+        cases.judge(locked, case)
+    else:
+        cases.settle_now(locked, actor=cases.BY_POLICY)
+    return None
+
+
+def _after_settled(
+    locked: LockedOperation, report: _Report, match: ReceiptMatch | None, evidence: Evidence
+) -> Refusal | None:
+    """Success for a settled operation: the same receipt again is nothing new, anything else a conflict."""
+    if report.claim != Claim.RECEIPT:
+        return None
+    confirmed = Receipt.objects.filter(operation=locked.operation).first()
+    if confirmed is not None and confirmed.reference == report.reference:
+        return None
+    _open_and_judge(
+        locked,
+        CaseKind.CONFLICT,
+        f"Receipt {report.reference} was reported for an operation that is {locked.operation.state}.",
+    )
+    return None
+
+
+def _open_and_judge(locked: LockedOperation, kind: CaseKind, because: str) -> Case:
+    case = cases.open_case_of(locked)
+    if case is None:
+        case = cases.open_case(locked, kind=kind, because=because)
+    else:
+        cases.note_new_evidence(case)
+        case = cases.open_case(locked, kind=kind, because=because)
+        if case.state == CaseState.RETRYING and kind == CaseKind.UNKNOWN:
+            contract = registry.account(locked.operation.provider_id).contract
+            cases.back_to_looking_up(locked, case, why=because, has_lookup=contract.has_lookup)
+    cases.judge(locked, case)
+    return case
+
+
+def _reused(locked: LockedOperation, report: _Report) -> settling.ReceiptReused | None:
+    other = (
+        Receipt.objects.filter(provider_id=locked.operation.provider_id, reference=report.reference)
+        .exclude(operation=locked.operation)
+        .first()
+    )
+    if other is None:
+        return None
+    return settling.ReceiptReused(
+        f"Receipt {report.reference} already confirmed operation {other.operation_id}.",
+        operation=locked.operation.pk,
+        confirmed_operation=other.operation_id,
+    )
+
+
+def _mismatch_refusal(locked: LockedOperation, match: ReceiptMatch) -> ReceiptMismatch:
+    return ReceiptMismatch(
+        "This receipt doesn't confirm the operation: " + " ".join(match.problems),
+        operation=locked.operation.pk,
+        problems=list(match.problems),
+    )
+
+
+def _answer(
+    locked: LockedOperation, report: _Report, attempt: Attempt | None, *, own: bool
+) -> dict[str, Any]:
+    operation = locked.operation
+    case = cases.open_case_of(locked)
+    goes_on = operation.state in OPERATION_SETTLED or operation.state == OperationState.READY
+    if attempt is not None:
+        attempt.refresh_from_db(fields=["outcome"])
+    return {
+        "operation": {"id": operation.pk, "state": str(operation.state)},
+        "attempt": {
+            "attempt_id": report.attempt_id,
+            "number": attempt.number if attempt else None,
+            "outcome": str(attempt.outcome) if attempt else None,
+        },
+        "next": "continue" if goes_on and own else "stop",
+        "case": case.pk if case else None,
+        "recorded_as_evidence": not own,
+    }

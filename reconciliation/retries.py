@@ -1,0 +1,211 @@
+"""Retries with the same key: the fresh lookup that comes first, the grant, and the console's own sending."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+import structlog
+from django.db import transaction
+
+from reconciliation import cases
+from reconciliation.models import Case, Decision, Lookup
+from reconciliation.providers import registry
+from reconciliation.providers.base import (
+    FindingKind,
+    NotSentSeen,
+    OutgoingOperation,
+    ReceiptSeen,
+    RejectedSeen,
+    SendOutcome,
+    UnknownSeen,
+    elapsed_seconds,
+)
+from reconciliation.questions import silent, silent_at
+from reconciliation.states import Action, CaseState, Need
+from reconciliation.waking import wake_after_commit
+from runs.actors import Actor, ActorKind
+from runs.journal.grants import end_grant, make_grant
+from runs.journal.sending import Go, begin_repeat_by_console
+from runs.locking import LockedOperation, lock_operation
+from runs.models import Grant, Operation
+from runs.money import Money
+from runs.refusals import Refusal
+from runs.states import Executor, GrantState
+
+if TYPE_CHECKING:
+    from reconciliation.gathering import Judged
+
+log = structlog.get_logger(__name__)
+
+# How long a granted repeat may wait for its executor. Long enough for a worker to be restarted, short
+# enough that the fresh lookup before it still says something.
+GRANT_LIFETIME = timedelta(minutes=15)
+# The fresh lookup itself may fail; after so many failures a person is asked again instead.
+FRESH_LOOKUP_FAILURES_MAX = 3
+GRANTER = Actor(ActorKind.SYSTEM, "retry")
+
+
+def pending_retry(case: Case) -> Decision | None:
+    """The retry decision that waits for its fresh lookup and has no grant yet."""
+    if case.state != CaseState.RETRYING:
+        return None
+    latest = Decision.objects.filter(case=case, action=Action.RETRY).order_by("-made_at", "-id").first()
+    return latest if latest is not None and latest.grant_id is None else None
+
+
+def after_lookup(locked: LockedOperation, case: Case, judged: Judged, lookup: Lookup) -> None:
+    """Go on with a retry decision after its fresh lookup: grant it, unless the effect turned out to exist.
+
+    Found has confirmed already and left nothing to send. A lookup that told nothing is made again a few
+    times and then handed back to people, for the promise was that a fresh look comes first.
+    """
+    decision = pending_retry(case)
+    if decision is None:
+        return
+    if lookup.finding in (FindingKind.UNAVAILABLE, FindingKind.INCONCLUSIVE):
+        if case.lookups_failed_count >= FRESH_LOOKUP_FAILURES_MAX:
+            cases.hand_to_person(locked, case, Need.PARKED, why="the fresh lookup before a retry failed")
+        else:
+            case.next_lookup_at = locked.now + cases.backoff(case)
+            case.save(update_fields=["next_lookup_at"])
+        return
+    grant_retry(locked, case, decision, judged)
+
+
+def grant_retry(locked: LockedOperation, case: Case, decision: Decision, judged: Judged) -> Grant | None:
+    """Make the single-use grant of a retry decision, if the policy still allows it; else ask a person."""
+    facts, contract = judged.facts, judged.contract
+    if not all(silent(attempt, locked.now) for attempt in facts.attempts):
+        cases.hand_to_person(locked, case, Need.NOT_FOUND, why="an attempt can still reach the provider")
+        return None
+    not_before = max(locked.now, silent_at(facts) or locked.now)
+    not_after = not_before + GRANT_LIFETIME
+    starts_by = contract.repeat_starts_by(facts.first_sent_at) if facts.first_sent_at else None
+    if starts_by is not None:
+        not_after = min(not_after, starts_by)
+    if not_after <= not_before:
+        cases.hand_to_person(locked, case, Need.GRANT_ENDED, why="the key's window has closed")
+        return None
+    grant = make_grant(
+        locked,
+        executor=Executor(decision.executor),
+        not_before_at=not_before,
+        not_after_at=not_after,
+        actor=Actor(ActorKind(decision.actor_kind), decision.actor, decision.actor_role),
+        reason=decision.reason,
+    )
+    Decision.objects.filter(pk=decision.pk, grant__isnull=True).update(grant=grant)
+    case.next_lookup_at = None
+    case.save(update_fields=["next_lookup_at"])
+    if grant.executor == Executor.CONSOLE:
+        wake_after_commit("send_granted", grant.pk)
+    return grant
+
+
+def send_granted(*, grant_id: str) -> str:
+    """Carry out a granted repeat from the console; returns the sending outcome, or "" if it wasn't ours.
+
+    The attempt id follows from the grant, so two tasks for one grant ask for the same attempt: the second
+    finds it taken and starts nothing.
+    """
+    asked_at = elapsed_seconds()
+    try:
+        go = begin_repeat_by_console(grant_id=grant_id, attempt_id=f"console-{grant_id}")
+    except Refusal as refusal:
+        log.info("granted_send_refused", grant=grant_id, word=refusal.word, sentence=refusal.sentence)
+        return ""
+    if go.replayed:
+        # Another task minted this attempt and may be sending it right now.
+        return ""
+    outcome = registry.adapter(go.provider).send(_outgoing(go, asked_at))
+    _report(go, outcome)
+    return outcome.kind.value
+
+
+def _outgoing(go: Go, asked_at: float) -> OutgoingOperation:
+    operation = Operation.objects.get(pk=go.operation_id)
+    amount = None
+    if operation.amount_minor is not None:
+        amount = Money(operation.amount_currency, operation.amount_minor)
+    return OutgoingOperation(
+        operation_id=go.operation_id,
+        idempotency_key=go.idempotency_key,
+        tool=operation.tool,
+        payload_bytes=go.payload,
+        payload=json.loads(go.payload),
+        amount=amount,
+        attempt_id=go.attempt_id,
+        attempt_number=go.number,
+        start_by=asked_at + go.start_within_ms / 1000,
+        request_within_ms=go.request_within_ms,
+    )
+
+
+def _report(go: Go, outcome: SendOutcome) -> None:
+    from reconciliation import reports
+
+    exchange = outcome.exchange
+    seen = reports.SeenReply(
+        status=exchange.status,
+        headers=exchange.response_headers,
+        body=exchange.body.encode(),
+        error=f"{exchange.error_class} {exchange.error}".strip(),
+        phase=exchange.phase.value,
+    )
+    sender = reports.Sender(team=None, token="")
+    match outcome:
+        case ReceiptSeen(receipt=receipt):
+            reports.report_receipt(
+                sender=sender,
+                operation_id=go.operation_id,
+                attempt_id=go.attempt_id,
+                reference=receipt.reference,
+                seen=seen,
+            )
+        case RejectedSeen():
+            reports.report_rejection(
+                sender=sender, operation_id=go.operation_id, attempt_id=go.attempt_id, seen=seen
+            )
+        case NotSentSeen():
+            reports.report_not_sent(
+                sender=sender, operation_id=go.operation_id, attempt_id=go.attempt_id, seen=seen
+            )
+        case UnknownSeen():
+            reports.report_unknown(
+                sender=sender, operation_id=go.operation_id, attempt_id=go.attempt_id, seen=seen
+            )
+
+
+def expire_grant(*, grant_id: str, now: datetime | None = None) -> bool:
+    """End a grant that is unused after its time and ask people again. True if it was still open."""
+    grant = Grant.objects.get(pk=grant_id)
+    with transaction.atomic():
+        locked = lock_operation(operation_id=grant.operation_id, team=None)
+        grant = Grant.objects.select_for_update().get(pk=grant_id)
+        if grant.state != GrantState.OPEN or grant.not_after_at >= (now or locked.now):
+            return False
+        ended = end_grant(
+            locked, grant, state=GrantState.EXPIRED, actor=GRANTER, why="unused until its time ended"
+        )
+        case = cases.open_case_of(locked)
+        if ended and case is not None:
+            cases.hand_to_person(locked, case, Need.GRANT_ENDED, why="the granted retry was not used")
+        return ended
+
+
+def withdraw_grant(*, case_id: str, team: str | None, actor: Actor, reason: str) -> bool:
+    """Take a granted retry back before it is consumed. True if it was still open."""
+    operation_id = Case.objects.values_list("operation_id", flat=True).get(pk=case_id)
+    with transaction.atomic():
+        locked = lock_operation(operation_id=operation_id, team=team)
+        case = Case.objects.select_for_update().get(pk=case_id)
+        grant = Grant.objects.filter(operation=locked.operation, state=GrantState.OPEN).first()
+        if grant is not None:
+            end_grant(locked, grant, state=GrantState.VOID, actor=actor, why=f"withdrawn: {reason}")
+        elif pending_retry(case) is None:
+            return False
+        if case.state == CaseState.RETRYING:
+            cases.hand_to_person(locked, case, Need.GRANT_ENDED, why="the retry was withdrawn")
+        return True
