@@ -128,6 +128,24 @@ class TestWhere:
         assert details["reason"] == "nested more than 2 levels deep"
         assert details["offset"] == 8
 
+    @pytest.mark.parametrize(
+        ("body", "reason"),
+        [
+            (b"", "the body is empty"),
+            (b"\xef\xbb\xbf{}", "the body starts with a byte order mark"),
+            ("{}".encode("utf-16"), "the body is UTF-16 or UTF-32, not UTF-8"),
+            ("{}".encode("utf-16-be"), "the body is UTF-16 or UTF-32, not UTF-8"),
+            (b'"\xff"', "the body is not UTF-8"),
+            (b"NaN", "NaN is not JSON"),
+            (b'"\\u0000"', "the character U+0000"),
+            (b'"\\ud800"', "a surrogate without its other half"),
+            (b'{"a":1,"a":1}', "this name is used twice in one object"),
+            (b"1e400", "a number beyond ±(2^53 - 1)"),
+        ],
+    )
+    def test_the_reason_says_what_to_change(self, body: bytes, reason: str) -> None:
+        assert refusal_of(body).details["reason"] == reason
+
     def test_a_long_pointer_is_cut(self) -> None:
         where = refusal_of(b'{"' + b"k" * 100_000 + b'":NaN}').details["where"]
         assert len(where) == canonical.POINTER_LENGTH_MAX + 1
@@ -416,7 +434,7 @@ class TestVectorsOfTheStandard:
     @pytest.mark.parametrize("bits", ["7fffffffffffffff", "7ff0000000000000", "fff0000000000000"])
     def test_nan_and_infinities_have_no_spelling(self, bits: str) -> None:
         (number,) = struct.unpack(">d", bytes.fromhex(bits))
-        with pytest.raises(UnreadableJson):
+        with pytest.raises(UnreadableJson, match="not a finite number"):
             canonical_bytes(number)
 
     def test_names_are_sorted_by_utf_16_code_units(self) -> None:
