@@ -296,7 +296,8 @@ class StubJournal:
             "run_id": run["id"],
             "state": run["state"],
             "paused_reasons": run["paused_reasons"],
-            "goal": run["input"],
+            "goal": "",
+            "input": run["input"],
             "turns": [self._plan_turn(turn) for turn in run["turns"]],
             "open_evidence": [],
             "known_failures": [],
@@ -417,7 +418,7 @@ class StubJournal:
             operation.receipt = {"reference": body["reference"], "body": body["body"]}
         elif outcome == "rejection" and proved:
             operation.state = "rejected"
-            operation.refusal = {name: body[name] for name in ("status", "body", "error") if name in body}
+            operation.refusal = json.loads(body.get("body", "null"))
         elif outcome == "not-sent" and proved:
             operation.state = "ready"
         if operation.state == "sent_unknown" or late:
@@ -437,7 +438,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._handle("POST")
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, *args: Any) -> None:
         pass
 
     def _handle(self, method: str) -> None:

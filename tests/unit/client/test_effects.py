@@ -39,7 +39,7 @@ from recourse_client import (
     UnreadableAnswer,
 )
 from recourse_client.spool import Spool
-from tests.unit.client.agents import Shop, order_run, order_turn, raising
+from tests.unit.client.agents import Model, Shop, order_run, order_turn, raising
 from tests.unit.client.stub_journal import Problem, StubJournal
 
 
@@ -302,19 +302,13 @@ def test_a_go_that_lacks_anything_is_no_go(
 
 def test_a_rejection_settles_and_is_returned(client: Client, stub: StubJournal) -> None:
     with order_run(client) as run:
-        turn = run.turn(0, lambda: pytest_order())
+        turn = run.turn(0, Model())
         result = turn.effect("order", raising(Rejected(422, {"error": "no such item"})))
         assert isinstance(result, Refused)
-        assert result.refusal["status"] == 422
+        assert result.refusal == {"error": "no such item"}
         run.complete(None)
     (report,) = stub.calls("/rejection$")
     assert report.body["body"] == '{"error":"no such item"}'
-
-
-def pytest_order() -> Any:
-    from tests.unit.client.agents import Model
-
-    return Model()()
 
 
 def test_not_sent_makes_the_operation_ready_again(client: Client, stub: StubJournal) -> None:

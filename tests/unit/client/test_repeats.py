@@ -13,8 +13,8 @@ from recourse_client import (
     Refusal,
     SendingFrozen,
     Unauthorized,
+    errors,
 )
-from recourse_client import errors
 from recourse_client.journal import Patience
 from tests.unit.client.agents import ORDER, PRICE, Model, Shop, order_run
 from tests.unit.client.stub_journal import StubJournal
@@ -86,13 +86,13 @@ def test_a_refusal_is_not_asked_again_and_a_redirect_not_followed(
 
 
 def test_each_word_has_its_own_error() -> None:
-    words = (
-        "already_claimed run_paused run_ended flow_version_mismatch stale_token external_id_reused"
-        " turn_already_decided previous_turn_open not_sendable start_window_passed attempt_ended"
-        " receipt_mismatch receipt_reused operations_open decision_stale action_locked"
-        " idempotency_key_reused unreadable_json invalid too_large not_found forbidden rate_limited"
-        " sending_frozen"
-    ).split()
+    words = [
+        *("already_claimed", "run_paused", "run_ended", "flow_version_mismatch", "stale_token"),
+        *("external_id_reused", "turn_already_decided", "previous_turn_open", "not_sendable"),
+        *("start_window_passed", "attempt_ended", "receipt_mismatch", "receipt_reused", "operations_open"),
+        *("decision_stale", "action_locked", "idempotency_key_reused", "unreadable_json", "invalid"),
+        *("too_large", "not_found", "forbidden", "rate_limited", "sending_frozen"),
+    ]
     kinds = [type(errors.refusal_from(status=409, problem={"word": word})) for word in words]
     assert [kind.word for kind in kinds] == words
     assert len(set(kinds)) == len(words)

@@ -60,6 +60,7 @@ from recourse_client.reports import (
     Outcome,
     Reporter,
     Settled,
+    answer_value,
     receipt_report,
     seen_report,
 )
@@ -344,10 +345,11 @@ def _call(send: SendFunction, go: Go) -> _Said:
 def _conclude(go: Go, said: _Said, settled: Settled) -> Confirmed | Refused | None:
     """Turn the journal's verdict on a report into a result, or into the error that names it."""
     state = settled.operation_state
-    if settled.may_continue and state == "confirmed" and said.receipt is not None:
-        return Confirmed(go.operation, go.call_id, said.receipt, saved=False)
-    if settled.may_continue and state == "rejected" and said.outcome is Outcome.REJECTION:
-        return Refused(go.operation, go.call_id, _refusal(said.seen or Seen()), saved=False)
+    if settled.may_continue and settled.case is None:
+        if state == "confirmed" and said.receipt is not None:
+            return Confirmed(go.operation, go.call_id, said.receipt, saved=False)
+        if state == "rejected" and said.outcome is Outcome.REJECTION and said.seen is not None:
+            return Refused(go.operation, go.call_id, answer_value(said.seen.body), saved=False)
     if settled.may_continue and state in {"confirmed", "rejected", "abandoned"}:
         return None
     case = f"; case {settled.case} is open" if settled.case else ""
@@ -385,11 +387,3 @@ def _why_open(go: Go, said: _Said, state: str) -> str:
             return said.seen.error if said.seen is not None and said.seen.error else "nothing is known"
         case _:
             assert_never(said.outcome)
-
-
-def _refusal(seen: Seen) -> dict[str, object]:
-    return {
-        name: value
-        for name, value in (("status", seen.status), ("body", seen.body), ("error", seen.error))
-        if value is not None
-    }

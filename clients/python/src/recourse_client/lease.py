@@ -17,8 +17,11 @@ from recourse_client.plan import require
 
 _log = logging.getLogger("recourse_client")
 
-# Two renewals may fail before the third comes too late.
-_RENEWALS_PER_TERM = 3
+# The first renewal leaves after a third of the term and may take a sixth of it. If it hangs, two more find
+# time before the term ends; if it fails at once, many do.
+_RENEW_AFTER = 1 / 3
+_TRY_TAKES_AT_MOST = 1 / 6
+_AGAIN_AFTER = 1 / 24
 
 
 class Lease:
@@ -31,7 +34,7 @@ class Lease:
         self._run_id = run_id
         self._clock = journal.clock
         self._pid = os.getpid()
-        self._interval_seconds = lease_seconds / _RENEWALS_PER_TERM
+        self._term_seconds = float(lease_seconds)
         self._lock = threading.Lock()
         self._ends_at = _end(claimed)
         self._lost: str | None = None
@@ -45,7 +48,7 @@ class Lease:
         """Stop renewing. The term that is left goes on: release it in the journal, or let it lapse."""
         self._stopped.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(timeout=self._interval_seconds)
+            self._thread.join(timeout=self._term_seconds * _TRY_TAKES_AT_MOST)
 
     @property
     def ends_at(self) -> float:
@@ -74,7 +77,7 @@ class Lease:
             self._lost = self._lost or reason
 
     def _keep(self) -> None:
-        pause = self._interval_seconds
+        pause = self._term_seconds * _RENEW_AFTER
         while not self._stopped.wait(pause):
             if self.lost() is not None:
                 return
@@ -83,7 +86,7 @@ class Lease:
                     f"/runs/{self._run_id}/renew",
                     {"token": self.token},
                     patience=ONCE,
-                    seconds_per_try=self._interval_seconds,
+                    seconds_per_try=self._term_seconds * _TRY_TAKES_AT_MOST,
                 )
                 ends_at = _end(answer)
             except Refusal as refusal:
@@ -92,11 +95,11 @@ class Lease:
                 return
             except JournalError as error:
                 _log.warning("the lease on run %s was not renewed: %s", self._run_id, error)
-                pause = min(self._interval_seconds, 1.0)
+                pause = self._term_seconds * _AGAIN_AFTER
             else:
                 with self._lock:
                     self._ends_at = max(self._ends_at, ends_at)
-                pause = self._interval_seconds
+                pause = self._term_seconds * _RENEW_AFTER
 
 
 def _end(answer: Answer) -> float:

@@ -145,7 +145,10 @@ class Confirmed:
 
 @dataclass(frozen=True)
 class Refused:
-    """The provider refused definitely: nothing happened, and nothing will."""
+    """The provider refused definitely: nothing happened, and nothing will.
+
+    `refusal` is its answer: the JSON value where it was JSON, else bounded text.
+    """
 
     operation: str
     call_id: str

@@ -167,6 +167,8 @@ class Plan:
     state: str
     paused_reasons: tuple[str, ...]
     goal: Json
+    # What the run was started with: a worker that found the run by asking for work reads it here.
+    input: Json
     turns: tuple[TurnPlan, ...]
     open_evidence: tuple[Json, ...]
     known_failures: tuple[Json, ...]
@@ -268,6 +270,7 @@ def read_plan(source: object) -> Plan:
         state=require(source, "state", str),
         paused_reasons=tuple(str(reason) for reason in source.get("paused_reasons") or ()),
         goal=source.get("goal"),
+        input=source.get("input"),
         turns=tuple(read_turn(turn) for turn in _objects(source, "turns")),
         open_evidence=tuple(source.get("open_evidence") or ()),
         known_failures=tuple(source.get("known_failures") or ()),

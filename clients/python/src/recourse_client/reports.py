@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ _log = logging.getLogger("recourse_client")
 # What the journal keeps of one answer; what is longer is cut here, and its length and digest are told.
 BODY_BYTES_MAX = 64 * 1024
 _ERROR_LENGTH_MAX = 2_000
+# What a plan shows of an answer that isn't JSON.
+_TEXT_SHOWN_MAX = 2_000
 _HEADERS_MAX = 64
 _HEADER_LENGTH_MAX = 1_000
 # These carry somebody's session and prove nothing about an effect.
@@ -155,6 +158,17 @@ def _as_bytes(body: Json | bytes) -> bytes:
                 return encode(body)
             except NotJson:
                 return repr(body)[: 2 * BODY_BYTES_MAX].encode("utf-8", "backslashreplace")
+
+
+def answer_value(body: Json | bytes) -> Json:
+    """Return a provider's answer as a plan shows it later: JSON where it is JSON, else bounded text."""
+    if body is None:
+        return None
+    content = _as_bytes(body)[:BODY_BYTES_MAX]
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return content.decode("utf-8", "replace")[:_TEXT_SHOWN_MAX]
 
 
 def _body(content: bytes) -> dict[str, Json]:
