@@ -149,6 +149,7 @@ def reply(
     operation: Operation | None = None,
     minor: int | None = None,
     token: str | None = None,
+    **fields: Any,
 ) -> int | None:
     """The usual report: the attempt's own sender has the provider's receipt."""
     return confirm_by_reply(
@@ -156,7 +157,7 @@ def reply(
         operation_id=(operation or claimed.operation).pk,
         token=token or claimed.token,
         attempt_id=attempt_id,
-        receipt=receipt(reference, minor=minor),
+        receipt=receipt(reference, minor=minor, **fields),
         report_digest="d" * 64,
     )
 

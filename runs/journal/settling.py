@@ -8,6 +8,7 @@ leaf — is done here once, so that no way of settling can forget a part.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
@@ -16,12 +17,13 @@ from django.db import IntegrityError, transaction
 
 from runs import audit
 from runs.actors import Actor
-from runs.canonical import digest
+from runs.canonical import INTEGER_MAX, digest
 from runs.ids import new_id
+from runs.journal.evidence import REFERENCE_LENGTH_MAX, storable_text
 from runs.journal.pausing import refresh_outcome_pause
 from runs.locking import LockedOperation
 from runs.models import Attempt, Evidence, Grant, Operation, Receipt, Run
-from runs.refusals import Refusal
+from runs.refusals import Invalid, Refusal
 from runs.states import (
     OPERATION_MOVES,
     OPERATION_SETTLED,
@@ -31,6 +33,8 @@ from runs.states import (
     OperationState,
     Reservation,
 )
+
+_CURRENCY = re.compile("[A-Z]{3}")
 
 
 class MoveRefused(Refusal):
@@ -47,13 +51,29 @@ class ReceiptReused(Refusal):
 
 @dataclass(frozen=True, kw_only=True)
 class ReceiptFacts:
-    """A provider's proof, already matched to the operation. Amounts in minor units, None where unstated."""
+    """A provider's proof, already matched to the operation. Amounts in minor units, None where unstated.
+
+    An amount without a currency is in the operation's. Raises `Invalid` for what couldn't be stored, so that
+    a provider's words can't break a statement half way.
+    """
 
     reference: str
     body: bytes
     matched_by: MatchedBy
     amount_currency: str = ""
     amount_minor: int | None = None
+
+    def __post_init__(self) -> None:
+        unstorable = storable_text(self.reference) != self.reference
+        if unstorable or not 1 <= len(self.reference) <= REFERENCE_LENGTH_MAX:
+            raise Invalid(
+                f"A receipt's reference is text of 1 to {REFERENCE_LENGTH_MAX} characters.", where="reference"
+            )
+        whole = self.amount_minor is None or 0 <= self.amount_minor <= INTEGER_MAX
+        if not whole or (self.amount_currency and self.amount_minor is None):
+            raise Invalid("A receipt's amount is 0 to 2^53 - 1 minor units.", where="amount")
+        if self.amount_currency and not _CURRENCY.fullmatch(self.amount_currency):
+            raise Invalid("A receipt's currency is a code of three capital letters.", where="amount")
 
 
 def confirm(
@@ -68,11 +88,14 @@ def confirm(
     """sent_unknown → confirmed, by a receipt that names this operation and matches its payload.
 
     Raises `ReceiptReused` (nothing changed, the transaction stays usable) if the provider's reference has
-    confirmed another operation.
+    confirmed another operation, and `MoveRefused` unless the operation is sent_unknown. A receipt in another
+    currency than the operation's books what was reserved: the budget can hold no other.
     """
     operation = locked.operation
+    _require_move(operation, OperationState.CONFIRMED)
     minor = receipt.amount_minor if receipt.amount_minor is not None else operation.amount_minor
     has_amount = operation.amount_minor is not None and minor is not None
+    foreign = receipt.amount_currency not in {"", operation.amount_currency}
     try:
         with transaction.atomic():
             row = Receipt.objects.create(
@@ -98,12 +121,12 @@ def confirm(
             operation=operation.pk,
             confirmed_operation=other.operation_id,
         ) from error
-    spent = minor if has_amount and operation.reservation in (Reservation.RESERVED, Reservation.HELD) else 0
+    spent = operation.amount_minor if foreign else minor
     _settle(
         locked,
         to=OperationState.CONFIRMED,
         reservation=Reservation.SETTLED,
-        spent_minor=spent or 0,
+        spent_minor=(spent or 0) if has_amount else 0,
         actor=actor,
         after={
             "receipt": row.body_digest,
@@ -126,6 +149,7 @@ def reject(
     reason: str = "",
 ) -> None:
     """sent_unknown → rejected: a definite refusal, and no other attempt can have had an effect."""
+    _require_move(locked.operation, OperationState.REJECTED)
     locked.operation.refusal = refusal
     locked.operation.save(update_fields=["refusal"])
     _settle(
@@ -147,6 +171,7 @@ def abandon(
     Nothing was ever sent: the reservation is released. The effect is unknown: it stays `held` (law 12).
     """
     operation = locked.operation
+    _require_move(operation, OperationState.ABANDONED)
     unknown = operation.state == OperationState.SENT_UNKNOWN
     operation.known_effect = known_effect
     operation.save(update_fields=["known_effect"])
@@ -172,9 +197,20 @@ def return_to_ready(
     """sent_unknown → ready: every attempt is proved not sent.
 
     The reservation is kept through not_sent, and released (`release`) by proved absence, to be made again
-    at the next send (law 12).
+    at the next send (law 12). Raises `MoveRefused` while an attempt isn't ended as not sent (`attempts` has
+    their numbers), and for an operation that somebody else sent: no attempt of ours proves anything about
+    that one.
     """
     operation, run = locked.operation, locked.run
+    _require_move(operation, OperationState.READY)
+    outcomes = dict(Attempt.objects.filter(operation=operation).values_list("number", "outcome"))
+    unproved = sorted(number for number, outcome in outcomes.items() if outcome != AttemptOutcome.NOT_SENT)
+    if unproved or not outcomes:
+        raise MoveRefused(
+            f"Operation {operation.pk} can't be sent anew: it isn't proved that no request of it left.",
+            state=str(operation.state),
+            attempts=unproved,
+        )
     if release and operation.reservation == Reservation.RESERVED:
         run.budget_reserved_minor -= operation.reserved_minor
         operation.reservation, operation.reserved_minor = Reservation.NONE, 0
@@ -191,9 +227,14 @@ def book_conflict(locked: LockedOperation, *, minor: int, stands: bool, actor: A
     """Book what an extra effect of a settled operation cost, once a person has said whether it stands.
 
     An amount that was held is spent or freed; otherwise one that stands is spent on top. The state stays:
-    history is not rewritten (DESIGN law 9).
+    history is not rewritten (DESIGN law 9). Raises `MoveRefused` for an operation that isn't settled, whose
+    amount is still reserved, and `Invalid` for a negative amount.
     """
     operation, run = locked.operation, locked.run
+    if operation.state not in OPERATION_SETTLED:
+        raise MoveRefused(f"Operation {operation.pk} is {operation.state}.", state=str(operation.state))
+    if not 0 <= minor <= INTEGER_MAX:
+        raise Invalid("A booked amount is 0 to 2^53 - 1 minor units.", where="amount")
     if operation.amount_minor is not None:
         if operation.reservation == Reservation.HELD:
             run.budget_held_minor -= operation.settled_minor
@@ -214,6 +255,8 @@ def book_conflict(locked: LockedOperation, *, minor: int, stands: bool, actor: A
 def mark_sent_by_unknown(locked: LockedOperation, *, actor: Actor, evidence: Evidence) -> None:
     """ready → sent_unknown without an attempt: somebody sent it, and we don't know who."""
     operation, run = locked.operation, locked.run
+    if operation.state != OperationState.READY:
+        raise _refused(operation, OperationState.SENT_UNKNOWN)
     minor = operation.amount_minor or 0
     reserve = minor if operation.reservation == Reservation.NONE else 0
     _compare_and_set(operation, OperationState.SENT_UNKNOWN, locked.now)
@@ -322,10 +365,20 @@ def _end_doubt(locked: LockedOperation) -> None:
     run.save(update_fields=["in_doubt_count"])
 
 
+def _require_move(operation: Operation, to: OperationState) -> None:
+    """Refuse before anything is written, so that a caller who goes on keeps no part of a refused move."""
+    if to not in OPERATION_MOVES[OperationState(operation.state)]:
+        raise _refused(operation, to)
+
+
+def _refused(operation: Operation, to: OperationState) -> MoveRefused:
+    state = str(operation.state)
+    return MoveRefused(f"Operation {operation.pk} is {state}; it can't become {to}.", state=state)
+
+
 def _compare_and_set(operation: Operation, to: OperationState, now: datetime) -> None:
+    _require_move(operation, to)
     before = OperationState(operation.state)
-    if to not in OPERATION_MOVES[before]:
-        raise MoveRefused(f"Operation {operation.pk} is {before}; it can't become {to}.", state=str(before))
     # The times belong to the same CHECKs as the state, so they change in the same statement.
     changes: dict[str, Any] = {"state": to}
     if to in OPERATION_SETTLED:

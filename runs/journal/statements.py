@@ -125,8 +125,7 @@ WITH ref AS MATERIALIZED (
     SELECT run.id AS run_id, run.team_id, run.lease_holder, op.id AS operation_id, op.provider_id,
            att.id AS attempt_pk, att.number, op.reserved_minor, clock.at,
            coalesce(%(amount_minor)s::bigint, op.amount_minor, 0) AS spent_minor,
-           coalesce(nullif(%(amount_currency)s, ''), op.amount_currency) AS currency,
-           op.amount_minor IS NOT NULL AS has_amount
+           op.amount_currency AS currency, op.amount_minor IS NOT NULL AS has_amount
     FROM run, clock, op, att
     WHERE run.state = 'open' AND run.lease_token = %(token)s AND run.lease_expires_at > clock.at
       AND op.state = 'sent_unknown'
@@ -135,6 +134,8 @@ WITH ref AS MATERIALIZED (
       AND run.in_doubt_count = 0
       -- Its own sender, with the token that it was minted under, and nothing reported yet.
       AND att.outcome = 'open' AND att.lease_token = %(token)s AND att.number = op.attempts_count
+      -- The budget can't hold another currency: the slow path books what was reserved.
+      AND (%(amount_currency)s = '' OR op.amount_minor IS NULL OR op.amount_currency = %(amount_currency)s)
 ), attempt AS (
     UPDATE runs_attempt a SET outcome = 'receipt', ended_at = go.at, report_digest = %(report_digest)s
     FROM go WHERE a.id = go.attempt_pk
