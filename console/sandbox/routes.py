@@ -250,12 +250,14 @@ class Routes:
         scope = _scope(fields)
         if scope.account == ANY_ACCOUNT or scope.kind is None:
             raise invalid("name one account and a kind")
+        settings = self._store.settings(scope.account)
         effect = NewEffect(
             kind=scope.kind,
             key=scope.key,
             payload=fields.object("payload"),
             status=_status(fields.text("status", Status.SUCCEEDED.value)),
-            visible_after_ms=self._store.settings(scope.account).lookup_lag_ms,
+            visible_after_ms=settings.lookup_lag_ms,
+            echoes_key=settings.echoes_key,
         )
         fields.done()
         return Answer.of(self._store.make_by_hand(scope.account, effect).shown(), 201)

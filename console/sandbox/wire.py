@@ -201,4 +201,4 @@ class Fields:
 
 
 def invalid(message: str) -> Refused:
-    return Refused(422, "invalid", message[:1].upper() + message[1:] + ".")
+    return Refused(422, "invalid", f"This call can't be taken: {message}.")

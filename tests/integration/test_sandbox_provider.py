@@ -115,7 +115,7 @@ def test_a_quoted_key_is_the_key_without_its_quotes(sender: Sender) -> None:
 def test_a_missing_or_unusable_key_is_refused_and_counted(sender: Sender, key: str | None) -> None:
     headers = None if key is None else {"Idempotency-Key": key}
     url = f"{sender.control.account_url(sender.account)}/orders"
-    raw = {name: value.encode("latin-1") for name, value in (headers or {}).items()}
+    raw = {name.encode(): value.encode("latin-1") for name, value in (headers or {}).items()}
     answer = sender.http.post(url, json=ORDER, headers=raw)
     expected = "key_missing" if key is None else "key_invalid"
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, expected)
