@@ -127,7 +127,8 @@ def _read(
     top.finish()
     if contract is None:
         return None
-    _check_together(top, contract, http, has_lookup=lookup is not None)
+    if not top.faults.sentences:
+        _check_together(top, contract, http, has_lookup=lookup is not None)
     missing = [*url_missing, *(one.env for one in credentials if one.fingerprint is None)]
     every_tool = http.sends.get(EVERY_TOOL)
     account = ProviderAccount(
