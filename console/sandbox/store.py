@@ -94,22 +94,29 @@ class Store:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._guard = _lock_beside(path)
         self._lock = threading.RLock()
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
             self._make_schema()
+            self._ahead_us = int(self._db.execute("SELECT ahead_us FROM clock").fetchone()[0])
         except sqlite3.DatabaseError as error:
-            self._guard.close()
+            self.close()
             raise StoreUnreadable(f"{path} can't be opened as a sandbox store: {error}") from error
-        self._ahead_us = int(self._db.execute("SELECT ahead_us FROM clock").fetchone()[0])
+        except StoreUnreadable:
+            self.close()
+            raise
 
     def _make_schema(self) -> None:
         version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
+        has_tables = self._db.execute("SELECT EXISTS (SELECT 1 FROM sqlite_master)").fetchone() == (1,)
+        # Looked at before anything is changed: the file may be somebody else's database.
+        if version != (SCHEMA_VERSION if has_tables else 0):
+            raise StoreUnreadable(
+                f"this file is not a sandbox store of version {SCHEMA_VERSION}: it says version {version}"
+            )
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
         if version == 0:
             self._db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
-        elif version != SCHEMA_VERSION:
-            raise StoreUnreadable(f"the store has version {version}, this program reads {SCHEMA_VERSION}")
 
     def close(self) -> None:
         with self._lock:
