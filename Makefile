@@ -7,7 +7,9 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 BIN := .venv/bin
 STAMP := .venv/.installed
-PYTEST_ARGS ?=
+# Whole files to one worker, so that what a module starts once is started once.
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
+PYTEST_SELECTION ?=
 DEMO_ARGS ?=
 
 .PHONY: help demo demo-reset test lint format bench screenshots clean
@@ -34,7 +36,7 @@ demo-reset: $(STAMP) ## the demo from an empty database
 	@exec $(BIN)/python manage.py demo --reset --die-with-parent $(DEMO_ARGS)
 
 test: $(STAMP) ## the whole suite, embedded servers and browser included
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest $(PYTEST_ARGS) $(if $(PYTEST_SELECTION),-m "$(PYTEST_SELECTION)")
 
 lint: $(STAMP) ## style, types, import law
 	@$(BIN)/ruff check .

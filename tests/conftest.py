@@ -1,7 +1,8 @@
 """The suite's servers, database, roles and processes.
 
 One embedded PostgreSQL for the whole run, also under xdist; one embedded Valkey per worker. With
-DATABASE_URL, DATABASE_OWNER_URL and BROKER_URL set, those servers are used and nothing is embedded.
+DATABASE_URL and DATABASE_OWNER_URL set, that database server is used, and with BROKER_URL that broker (a
+broker of the suite's own: it is emptied before each test, so use one worker with it).
 The test database is made and emptied by the owner; tests and their processes log in as the application.
 """
 
@@ -100,19 +101,30 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def _start_database() -> Urls:
-    given = [os.environ.get(name, "") for name in ("DATABASE_URL", "DATABASE_OWNER_URL", "BROKER_URL")]
-    if any(given):
-        if not all(given):
-            raise pytest.UsageError(
-                "Set DATABASE_URL, DATABASE_OWNER_URL and BROKER_URL together, or none of them."
-            )
-        return Urls(app=given[0], owner=given[1], broker=given[2], state_dir="")
     state = Path(tempfile.mkdtemp(prefix="recourse-test-"))
     _cleanup.callback(shutil.rmtree, state, ignore_errors=True)
-    servers = _cleanup.enter_context(EmbeddedServers(state, broker=False))
+    app, owner, broker = (
+        os.environ.get(name, "") for name in ("DATABASE_URL", "DATABASE_OWNER_URL", "BROKER_URL")
+    )
+    if bool(app) != bool(owner):
+        raise pytest.UsageError("Set DATABASE_URL and DATABASE_OWNER_URL together, or neither of them.")
+    servers = _cleanup.enter_context(EmbeddedServers(state, database=not app, broker=False))
     if not servers.home.servers.is_relative_to(state):
         _cleanup.callback(shutil.rmtree, servers.home.servers, ignore_errors=True)
-    return Urls(app=servers.database_url, owner=servers.owner_url, broker="", state_dir=str(state))
+    return Urls(
+        app=app or servers.database_url,
+        owner=owner or servers.owner_url,
+        broker=broker,
+        state_dir=str(state),
+    )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The folder says what a test needs."""
+    for item in items:
+        for folder, mark in (("browser", pytest.mark.browser), ("crash", pytest.mark.crash)):
+            if folder in item.path.relative_to(ROOT).parts:
+                item.add_marker(mark)
 
 
 # --- The test database, as its owner and as the application -----------------------------------------------
