@@ -18,6 +18,7 @@ import math
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import Any
@@ -123,7 +124,7 @@ class Transport:
         dies as an old connection is reused turns into an unknown outcome.
         """
         self._pool = httpcore.ConnectionPool(
-            ssl_context=ssl_context or httpx.create_ssl_context(trust_env=False),
+            ssl_context=ssl_context or _trusted_certificates(),
             max_connections=connections_max,
             max_keepalive_connections=connections_max if keep_alive else 0,
             keepalive_expiry=10.0 if keep_alive else 0.0,
@@ -204,6 +205,12 @@ class Transport:
             headers=response.headers if response is not None else httpx.Headers(),
             not_sent=_is_proof_of_not_sent(error, progress),
         )
+
+
+@lru_cache(maxsize=1)
+def _trusted_certificates() -> ssl.SSLContext:
+    """The certificates that every account trusts; reading them takes longer than many a request."""
+    return httpx.create_ssl_context(trust_env=False)
 
 
 _NOT_SENT_SIGNS = (

@@ -42,7 +42,7 @@ class Conversation:
             body += self.read_some()
         self.server.requests += 1
         self.server.request_read.set()
-        return data
+        return head + b"\r\n\r\n" + body
 
     def read_some(self, at_most: int = 65536) -> bytes:
         piece = self.sock.recv(at_most)
