@@ -28,5 +28,7 @@ class Actor:
     role: str = ""
 
 
+# What follows from a rule of the journal itself: a lease that ran out, a pause.
+JOURNAL = Actor(ActorKind.SYSTEM, "journal")
 SWEEPER = Actor(ActorKind.SYSTEM, "sweeper")
 CONSOLE_SENDER = Actor(ActorKind.SYSTEM, "console-sender")

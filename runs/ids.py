@@ -39,3 +39,11 @@ def check_client_id(value: str, *, where: str) -> str:
             where=where,
         )
     return value
+
+
+def could_be_id(value: str) -> bool:
+    """Whether an id or token of ours could look like this; anything else names nothing and isn't looked up.
+
+    The database couldn't even be asked for some of it: NUL, and half of a surrogate pair.
+    """
+    return bool(_CLIENT_ID.match(value))

@@ -16,9 +16,10 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from runs import audit
 from runs.actors import Actor, ActorKind
-from runs.ids import check_client_id
+from runs.ids import check_client_id, could_be_id
+from runs.journal.pausing import add_pause_reason, drop_pause_reason, end_lease, refresh_outcome_pause
 from runs.locking import Locked, database_now, lock_run
-from runs.models import Attempt, FlowVersion, Lease, Operation, Run
+from runs.models import NAME_LENGTH, Attempt, FlowVersion, Lease, Operation, Run
 from runs.refusals import Invalid, Refusal
 from runs.states import (
     RUN_ENDED,
@@ -29,6 +30,26 @@ from runs.states import (
     PauseReason,
     RunState,
 )
+
+__all__ = [
+    "AlreadyClaimed",
+    "Claimed",
+    "FlowVersionMismatch",
+    "OutcomeNotTakenIn",
+    "RunEnded",
+    "RunPaused",
+    "StaleToken",
+    "add_pause_reason",
+    "claim",
+    "drop_pause_reason",
+    "end_lease",
+    "left_unreported",
+    "paused_refusal",
+    "release",
+    "renew",
+    "require_token",
+    "revoke",
+]
 
 # Shorter than 5 s, a garbage collection loses a lease; longer than an hour, a dead worker blocks a run
 # for longer than a person would wait (API.md).
@@ -113,34 +134,64 @@ def claim(
     """Give the worker the next token, if nobody else holds the run.
 
     Refuses in this order (API.md): `RunEnded`, `RunPaused`, `FlowVersionMismatch`, `AlreadyClaimed`.
-    The same claim id while its lease lives gets the same token again. A lease that has run out is ended
-    here; an operation that it left sent and unreported raises `OutcomeNotTakenIn`. Owns its transaction.
+    The same claim id of the same worker gets the same token again while its lease lives, and `StaleToken`
+    after. A lease that has run out is ended here, which may pause the run; an operation that it left sent and
+    unreported raises `OutcomeNotTakenIn`. Owns its transaction.
     """
     check_client_id(claim_id, where="claim_id")
     check_client_id(worker, where="worker")
+    if not 1 <= len(flow_version) <= NAME_LENGTH or "\x00" in flow_version:
+        raise Invalid(f"flow_version must be text of 1 to {NAME_LENGTH} characters.", where="flow_version")
     if not LEASE_SECONDS_MIN <= lease_seconds <= LEASE_SECONDS_MAX:
         raise Invalid(
             f"lease_seconds must be from {LEASE_SECONDS_MIN} to {LEASE_SECONDS_MAX}.", where="lease_seconds"
         )
     _mark_version_seen(team=team, run_id=run_id, flow_version=flow_version)
+    asked = _Ask(claim_id, worker, flow_version, flow_digest, lease_seconds)
     with transaction.atomic():
-        locked = lock_run(run_id=run_id, team=team)
-        run, now = locked.run, locked.now
-        again = Lease.objects.filter(run=run, claim_id=claim_id).first()
-        if again is not None:
-            return _claim_again(run, again, now)
-        _refuse_ended_or_paused(locked, flow_version)
-        _refuse_other_version(run, flow_version, flow_digest)
-        if run.lease_token is not None and run.lease_expires_at is not None and run.lease_expires_at > now:
-            raise AlreadyClaimed(
-                f"{run.lease_holder} holds run {run.id}.",
-                holder=run.lease_holder,
-                expires_in_ms=_left_ms(run.lease_expires_at, now),
-            )
-        if left_unreported(run).exists():
-            raise OutcomeNotTakenIn(f"Run {run.id} has an operation whose sender is gone.", run=run.id)
-        end_lease(locked, by=LeaseEnd.EXPIRED)
-        return _claim_now(locked, claim_id, worker, flow_version, lease_seconds)
+        answer = _decide_claim(lock_run(run_id=run_id, team=team), asked)
+    # A pause is kept: the refusal is raised after its commit.
+    if isinstance(answer, Refusal):
+        raise answer
+    return answer
+
+
+@dataclass(frozen=True)
+class _Ask:
+    claim_id: str
+    worker: str
+    flow_version: str
+    flow_digest: str
+    lease_seconds: int
+
+
+def _decide_claim(locked: Locked, asked: _Ask) -> Claimed | RunPaused:
+    run, now = locked.run, locked.now
+    live = run.lease_token is not None and run.lease_expires_at is not None and run.lease_expires_at > now
+    lease = Lease.objects.filter(run=run, claim_id=asked.claim_id).first()
+    # The same claim id from another worker, or for another version, isn't the same claim.
+    same = lease is not None and (lease.worker, lease.flow_version) == (asked.worker, asked.flow_version)
+    if live and lease is not None and lease.token == run.lease_token and same:
+        return _claim_again(run, lease, now)
+    _refuse_ended_or_paused(locked, asked.flow_version)
+    _refuse_other_version(run, asked.flow_version, asked.flow_digest)
+    if live and run.lease_expires_at is not None:
+        raise AlreadyClaimed(
+            f"{run.lease_holder} holds run {run.id}.",
+            holder=run.lease_holder,
+            expires_in_ms=_left_ms(run.lease_expires_at, now),
+        )
+    if lease is not None:
+        raise StaleToken(
+            f"The lease of claim {lease.claim_id} has ended; a new claim needs a new claim id.", run=run.id
+        )
+    if left_unreported(run).exists():
+        raise OutcomeNotTakenIn(f"Run {run.id} has an operation whose sender is gone.", run=run.id)
+    end_lease(locked, by=LeaseEnd.EXPIRED)
+    refresh_outcome_pause(locked)
+    if run.state == RunState.PAUSED:
+        return paused_refusal(run)
+    return _claim_now(locked, asked)
 
 
 def left_unreported(run: Run) -> QuerySet[Operation]:
@@ -158,10 +209,6 @@ def left_unreported(run: Run) -> QuerySet[Operation]:
 
 
 def _claim_again(run: Run, lease: Lease, now: datetime) -> Claimed:
-    if lease.token != run.lease_token or lease.expires_at <= now:
-        raise StaleToken(
-            f"The lease of claim {lease.claim_id} has ended; a new claim needs a new claim id.", run=run.id
-        )
     return Claimed(
         run=run,
         token=lease.token,
@@ -195,40 +242,40 @@ def _refuse_other_version(run: Run, flow_version: str, flow_digest: str) -> None
         )
 
 
-def _claim_now(locked: Locked, claim_id: str, worker: str, flow_version: str, lease_seconds: int) -> Claimed:
+def _claim_now(locked: Locked, asked: _Ask) -> Claimed:
     run, now = locked.run, locked.now
-    expires_at = now + timedelta(seconds=lease_seconds)
+    expires_at = now + timedelta(seconds=asked.lease_seconds)
     number = run.lease_number + 1
     token = f"{number}-{secrets.token_hex(TOKEN_SECRET_BYTES)}"
     Lease.objects.create(
         run=run,
         number=number,
         token=token,
-        claim_id=claim_id,
-        worker=worker,
-        flow_version=flow_version,
-        seconds=lease_seconds,
+        claim_id=asked.claim_id,
+        worker=asked.worker,
+        flow_version=asked.flow_version,
+        seconds=asked.lease_seconds,
         claimed_at=now,
         expires_at=expires_at,
     )
     run.lease_number, run.lease_token = number, token
-    run.lease_holder, run.lease_expires_at = worker, expires_at
+    run.lease_holder, run.lease_expires_at = asked.worker, expires_at
     run.save(update_fields=["lease_number", "lease_token", "lease_holder", "lease_expires_at"])
     audit.append(
         audit.Event(
             action="run.claimed",
-            actor=Actor(ActorKind.WORKER, worker),
+            actor=Actor(ActorKind.WORKER, asked.worker),
             team=run.team_id,
             run=run.id,
-            after={"lease": number, "flow_version": flow_version},
+            after={"lease": number, "flow_version": asked.flow_version},
         )
     )
     return Claimed(
         run=run,
         token=token,
         expires_at=expires_at,
-        expires_in_ms=lease_seconds * 1000,
-        claim_id=claim_id,
+        expires_in_ms=asked.lease_seconds * 1000,
+        claim_id=asked.claim_id,
         replayed=False,
     )
 
@@ -267,7 +314,7 @@ def release(*, team: str, run_id: str, token: str) -> tuple[Run, bool]:
     with transaction.atomic():
         locked = lock_run(run_id=run_id, team=team)
         given_back = Lease.objects.filter(run=locked.run, token=token, ended_by=LeaseEnd.RELEASED)
-        if given_back.exists():
+        if could_be_id(token) and given_back.exists():
             return locked.run, True
         require_token(locked, token)
         end_lease(locked, by=LeaseEnd.RELEASED)
@@ -296,73 +343,10 @@ def require_token(locked: Locked, token: str) -> None:
     )
 
 
-def end_lease(locked: Locked, *, by: LeaseEnd, actor: Actor | None = None, reason: str = "") -> None:
-    """End the run's lease, if it has one, and say why on record. Needs the run's lock."""
-    run = locked.run
-    if run.lease_token is None:
-        return
-    Lease.objects.filter(run=run, number=run.lease_number, ended_at__isnull=True).update(
-        ended_at=locked.now, ended_by=by
-    )
-    run.lease_token, run.lease_expires_at = None, None
-    run.save(update_fields=["lease_token", "lease_expires_at"])
-    audit.append(
-        audit.Event(
-            action="lease.ended",
-            actor=actor or Actor(ActorKind.WORKER, run.lease_holder),
-            team=run.team_id,
-            run=run.id,
-            before={"lease": run.lease_number},
-            after={"ended_by": str(by)},
-            reason=reason,
-        )
-    )
-
-
-def add_pause_reason(locked: Locked, reason: PauseReason) -> None:
-    """Pause the run for one more reason; its lease ends, for there is nothing its holder may do."""
-    run = locked.run
-    if run.state in RUN_ENDED or reason in run.paused_reasons:
-        return
-    end_lease(locked, by=LeaseEnd.PAUSED)
-    run.paused_reasons = sorted({*run.paused_reasons, str(reason)})
-    if run.state != RunState.PAUSED:
-        run.state, run.paused_at = RunState.PAUSED, locked.now
-    run.save(update_fields=["state", "paused_reasons", "paused_at"])
-    audit.append(
-        audit.Event(
-            action="run.paused",
-            actor=Actor(ActorKind.SYSTEM, "journal"),
-            team=run.team_id,
-            run=run.id,
-            after={"reasons": list(run.paused_reasons)},
-        )
-    )
-
-
-def drop_pause_reason(locked: Locked, reason: PauseReason) -> None:
-    """Take one reason away; with the last of them the run is open and claimable again."""
-    run = locked.run
-    if reason not in run.paused_reasons:
-        return
-    run.paused_reasons = [kept for kept in run.paused_reasons if kept != reason]
-    if not run.paused_reasons and run.state == RunState.PAUSED:
-        run.state, run.paused_at = RunState.OPEN, None
-    run.save(update_fields=["state", "paused_reasons", "paused_at"])
-    audit.append(
-        audit.Event(
-            action="run.pause_reason_ended",
-            actor=Actor(ActorKind.SYSTEM, "journal"),
-            team=run.team_id,
-            run=run.id,
-            before={"reason": str(reason)},
-            after={"reasons": list(run.paused_reasons), "state": str(run.state)},
-        )
-    )
-
-
 def _mark_version_seen(*, team: str, run_id: str, flow_version: str) -> None:
     # Outside the claim's transaction: it must be kept also when the claim is refused.
+    if not could_be_id(run_id):
+        return
     now = database_now()
     stale = now - timedelta(seconds=VERSION_SEEN_EVERY_SECONDS)
     seen = FlowVersion.objects.filter(flow__runs__id=run_id, flow__team=team, version=flow_version)

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from django.db import connection
 
+from runs.ids import could_be_id
 from runs.models import Operation, Run
 from runs.refusals import NotFound
 
@@ -47,11 +48,15 @@ def database_now() -> datetime:
 
 
 def lock_run(*, run_id: str, team: str | None) -> Locked:
-    """Lock one run of the team (any team if None). Needs a transaction. Raises `NotFound`."""
-    runs = Run.objects.select_for_update(of=("self",)).select_related("flow", "flow_version")
+    """Lock one run of the team (any team if None). Needs a transaction. Raises `NotFound`.
+
+    The row is locked alone: over a join, a run that was moved to another flow version while we waited would
+    no longer join and be lost (READ COMMITTED checks the new row against the old statement's other rows).
+    """
+    runs = Run.objects.select_for_update()
     if team is not None:
         runs = runs.filter(team=team)
-    run = runs.filter(pk=run_id).first()
+    run = runs.filter(pk=run_id).first() if could_be_id(run_id) else None
     if run is None:
         raise NotFound(f"There is no run {run_id} that you can see.", run=run_id)
     return Locked(run=run, now=database_now())
@@ -62,7 +67,8 @@ def lock_operation(*, operation_id: str, team: str | None) -> LockedOperation:
     operations = Operation.objects.filter(pk=operation_id)
     if team is not None:
         operations = operations.filter(team=team)
-    run_id = operations.values_list("run_id", flat=True).first()
+    known = could_be_id(operation_id)
+    run_id = operations.values_list("run_id", flat=True).first() if known else None
     if run_id is None:
         raise NotFound(f"There is no operation {operation_id} that you can see.", operation=operation_id)
     locked = lock_run(run_id=run_id, team=team)

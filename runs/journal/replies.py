@@ -7,7 +7,7 @@ from typing import Any
 from django.db import IntegrityError, connection
 
 from runs.canonical import digest
-from runs.ids import new_id
+from runs.ids import could_be_id, new_id
 from runs.journal.settling import ReceiptFacts
 from runs.journal.statements import CONFIRM_BY_REPLY
 from runs.locking import LockedOperation
@@ -29,6 +29,8 @@ def confirm_by_reply(
     Returns the attempt's number; None when anything at all is unusual (stale token, a doubt, a repeat, a
     receipt that is already taken), with nothing changed: the slow path under the lock then says what it is.
     """
+    if not all(could_be_id(one) for one in (operation_id, token, attempt_id)):
+        return None
     try:
         with connection.cursor() as cursor:
             cursor.execute(

@@ -15,7 +15,7 @@ from django.db import IntegrityError, connection, transaction
 
 from runs import audit
 from runs.actors import CONSOLE_SENDER, Actor, ActorKind
-from runs.ids import check_client_id
+from runs.ids import check_client_id, could_be_id
 from runs.journal.statements import BEGIN_SEND
 from runs.journal.turns import unsettled_before
 from runs.leases import (
@@ -83,7 +83,7 @@ def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: s
     """
     check_client_id(attempt_id, where="attempt_id")
     asked = {"operation": operation_id, "team": team, "token": token, "attempt_id": attempt_id}
-    go = _try_statement(asked)
+    go = _try_statement(asked) if could_be_id(operation_id) and could_be_id(token) else None
     if go is not None:
         return go
     with transaction.atomic():

@@ -12,6 +12,8 @@ from runs.models import Attempt, Lease
 from runs.states import AttemptOutcome, Executor, GrantState
 from tests.factories import (
     PERSON,
+    TEAM,
+    Claimed,
     claim,
     doubt,
     effect,
@@ -162,23 +164,43 @@ def test_a_sent_operation_that_nobody_reported_must_be_taken_in_before_a_claim()
         claim(claimed.run)
 
 
-@pytest.mark.parametrize("end", ["expired", "released"])
-def test_a_repeat_that_nobody_reported_must_be_taken_in_before_a_claim(end: str) -> None:
+def repeated() -> Claimed:
+    """An operation whose repeat was granted, minted by a second worker, and not reported yet."""
     claimed = make_claimed()
     send(claimed)
     doubt(claimed.operation)
     quieten(claimed.operation)
     grant(claimed.operation)
-    second = claim(claimed.run)
-    repeated = send(type(claimed)(claimed.run, second, claimed.operations), attempt_id="a2")
-    assert repeated.number == 2
-    if end == "expired":
-        end_lease_in(claimed.run, -1)
-    else:
-        leases.release(team="ops", run_id=claimed.run.pk, token=second)
+    second = Claimed(claimed.run, claim(claimed.run), claimed.operations)
+    assert send(second, attempt_id="a2").number == 2
+    return second
 
+
+def test_a_repeat_that_nobody_reported_must_be_taken_in_before_a_claim() -> None:
+    claimed = repeated()
+    end_lease_in(claimed.run, -1)
     with pytest.raises(OutcomeNotTakenIn):
         claim(claimed.run)
     doubt(claimed.operation, outcome=AttemptOutcome.UNREPORTED)
     with pytest.raises(RunPaused):
         claim(claimed.run)
+
+
+def test_a_worker_that_leaves_its_repeat_unreported_pauses_the_run() -> None:
+    claimed = repeated()
+    leases.release(team=TEAM, run_id=claimed.run.pk, token=claimed.token)
+    assert fresh(claimed.run).paused_reasons == ["outcome"]
+
+
+def test_a_lease_that_ran_out_over_a_doubt_gives_nobody_the_next_one() -> None:
+    """Taken in attempt by attempt, with nobody having looked at the run: the claim does."""
+    claimed = repeated()
+    with held(claimed.operation) as locked:
+        end_attempt(locked, Attempt.objects.get(attempt_id="a2"), outcome=AttemptOutcome.UNREPORTED)
+    end_lease_in(claimed.run, -1)
+    with pytest.raises(RunPaused):
+        claim(claimed.run)
+    run = fresh(claimed.run)
+    # The pause is kept although the claim was refused.
+    assert (run.state, run.paused_reasons, run.lease_token) == ("paused", ["outcome"], None)
+    assert Lease.objects.get(run=run, number=2).ended_by == "expired"
