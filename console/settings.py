@@ -166,11 +166,13 @@ USE_TZ = True
 USE_I18N = False
 
 STATIC_URL = "/static/"
-STATIC_ROOT = os.environ.get("RECOURSE_STATIC_ROOT", "") or str(BASE_DIR / "build" / "static")
 STATICFILES_DIRS = [BASE_DIR / "static"]
+_static_root = os.environ.get("RECOURSE_STATIC_ROOT", "") or str(BASE_DIR / "build" / "static")
 # The finders serve straight from the source tree, so that a demo or a test needs no collectstatic;
 # a production that ran it gets the files under names that change with their content.
-RECOURSE_COLLECTED_STATIC = (Path(STATIC_ROOT) / "staticfiles.json").is_file()
+RECOURSE_COLLECTED_STATIC = (Path(_static_root) / "staticfiles.json").is_file()
+# WhiteNoise warns of a folder that isn't there, so it is named only when it is, or is being filled.
+STATIC_ROOT = _static_root if RECOURSE_COLLECTED_STATIC or "collectstatic" in sys.argv else None
 WHITENOISE_USE_FINDERS = not RECOURSE_COLLECTED_STATIC
 WHITENOISE_AUTOREFRESH = DEBUG
 STORAGES = {

@@ -138,6 +138,7 @@ def test_rows_are_walked_and_opened_by_keys_that_can_be_turned_off(page: Page, b
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_visible()
     page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_be_hidden()
     page.keyboard.press("Enter")
     page.wait_for_url("**/preview/case/")
 
