@@ -186,6 +186,9 @@ STORAGES = {
 
 # The largest body that the API may take in before it says 413 itself; the JSON reader has its own bound.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
+# How many callers one process lets wait for claimable runs; each holds a thread while it waits, so this
+# stays below the web server's threads. Whoever comes beyond it is answered at once.
+RECOURSE_WAITERS_MAX = int(number("RECOURSE_WAITERS_MAX", default=4, minimum=0))
 
 # --- People and sessions -----------------------------------------------------------------------------
 

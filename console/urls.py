@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, URLResolver, include, path
 
+from console.api import assembly
+from console.api import problems as api_problems
 from console.pages import problems
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    path(assembly.ROOT.removeprefix("/"), include("console.api.assembly")),
+    path("problems/", api_problems.explain_all, name="problem_list"),
+    path("problems/<str:word>", api_problems.explain, name="problem"),
     path("", include("console.pages.urls")),
 ]
 
-handler400 = problems.bad_request
+
+def _page_or_document(
+    page: Callable[..., HttpResponse], word: str, sentence: str
+) -> Callable[..., HttpResponse]:
+    """A page for people; for whoever called the API, what every other refusal there looks like."""
+
+    @wraps(page)
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if request.path.startswith(assembly.ROOT):
+            return api_problems.problem(word, sentence)
+        return page(request, *args, **kwargs)
+
+    return answer
+
+
+handler400 = _page_or_document(
+    problems.bad_request, "bad_request", "The head of this request can't be taken."
+)
 handler403 = problems.forbidden
-handler404 = problems.not_found
-handler500 = problems.server_error
+handler404 = _page_or_document(problems.not_found, "not_found", "There is no such address in this API.")
+handler500 = _page_or_document(
+    problems.server_error,
+    "internal_error",
+    "Recourse failed on this call; whether it was carried out isn't known.",
+)

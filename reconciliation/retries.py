@@ -196,10 +196,12 @@ def expire_grant(*, grant_id: str, now: datetime | None = None) -> bool:
 
 
 def withdraw_grant(*, case_id: str, team: str | None, actor: Actor, reason: str) -> bool:
-    """Take a granted retry back before it is consumed. True if it was still open."""
-    operation_id = Case.objects.values_list("operation_id", flat=True).get(pk=case_id)
+    """Take a granted retry back before it is consumed. True if it was still open. Raises `NotFound`."""
+    from reconciliation.decisions import find_case
+
+    found = find_case(case_id=case_id, team=team)
     with transaction.atomic():
-        locked = lock_operation(operation_id=operation_id, team=team)
+        locked = lock_operation(operation_id=found.operation_id, team=team)
         case = Case.objects.select_for_update().get(pk=case_id)
         grant = Grant.objects.filter(operation=locked.operation, state=GrantState.OPEN).first()
         if grant is not None:

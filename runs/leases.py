@@ -321,14 +321,26 @@ def release(*, team: str, run_id: str, token: str) -> tuple[Run, bool]:
         return locked.run, False
 
 
-def revoke(*, team: str, run_id: str, actor: Actor, reason: str) -> Run:
-    """Take the lease away from its holder; its later writes are refused and kept as evidence."""
+def revoke(
+    *, team: str, run_id: str, actor: Actor, reason: str, number: int | None = None
+) -> tuple[Run, bool]:
+    """Take the lease away from its holder; its later writes are refused and kept as evidence.
+
+    Returns the run, and whether lease `number` had been revoked already. Naming the lease (None: whichever
+    lives) keeps a repeat from ending the one that came after it. Raises `StaleToken` if it isn't the live
+    one. Owns its transaction.
+    """
     with transaction.atomic():
         locked = lock_run(run_id=run_id, team=team)
-        if locked.run.lease_token is None:
-            raise StaleToken(f"Nobody holds run {run_id}.", run=run_id)
+        if locked.run.lease_token is None or number not in (None, locked.run.lease_number):
+            if Lease.objects.filter(run=locked.run, number=number, ended_by=LeaseEnd.REVOKED).exists():
+                return locked.run, True
+            raise StaleToken(
+                f"Nobody holds run {run_id}" + (f" by lease {number}." if number is not None else "."),
+                run=run_id,
+            )
         end_lease(locked, by=LeaseEnd.REVOKED, actor=actor, reason=reason)
-        return locked.run
+        return locked.run, False
 
 
 def require_token(locked: Locked, token: str) -> None:

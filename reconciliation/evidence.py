@@ -1,0 +1,76 @@
+"""What a person attaches to a case: kept beside the rest, and settling nothing by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import transaction
+
+from reconciliation import cases
+from reconciliation.decisions import find_case
+from reconciliation.models import Case
+from reconciliation.states import CaseState
+from runs.actors import Actor
+from runs.canonical import TooLarge, canonicalise, digest
+from runs.journal.evidence import BODY_BYTES_MAX, REFERENCE_LENGTH_MAX, SUMMARY_LENGTH_MAX, record_evidence
+from runs.locking import lock_operation
+from runs.models import Evidence
+from runs.refusals import Invalid
+from runs.states import Claim, EvidenceKind
+
+
+@dataclass(frozen=True)
+class Attached:
+    evidence_id: str
+    case: Case
+    replayed: bool
+
+
+def attach(
+    *, case_id: str, team: str | None, actor: Actor, summary: str, reference: str = "", body: bytes = b""
+) -> Attached:
+    """Attach what a person found out to a case's operation. Owns its transaction.
+
+    The same content by the same person again is the evidence that is already there, `replayed`. Whoever is
+    deciding saw less: the case's version moves, unless it is resolved. A body that couldn't be kept whole is
+    refused, for the person still has it. Raises `NotFound`, `Invalid`, `TooLarge`.
+    """
+    if not summary.strip() or len(summary) > SUMMARY_LENGTH_MAX:
+        raise Invalid(f"summary must be text of 1 to {SUMMARY_LENGTH_MAX} characters.", where="summary")
+    if len(reference) > REFERENCE_LENGTH_MAX:
+        raise Invalid(f"reference must be at most {REFERENCE_LENGTH_MAX} characters.", where="reference")
+    if len(body) > BODY_BYTES_MAX:
+        raise TooLarge(
+            f"An attachment is kept whole, so at most {BODY_BYTES_MAX:,} bytes are taken.",
+            bytes_max=BODY_BYTES_MAX,
+            bytes_seen=len(body),
+        )
+    says = canonicalise(
+        {
+            "kind": str(EvidenceKind.ATTACHMENT),
+            "by": actor.id,
+            "summary": summary,
+            "reference": reference,
+            "body": digest(body) if body else "",
+        }
+    ).digest
+    found = find_case(case_id=case_id, team=team)
+    with transaction.atomic():
+        locked = lock_operation(operation_id=found.operation_id, team=team)
+        case = Case.objects.select_for_update().get(pk=case_id)
+        known = Evidence.objects.filter(operation=locked.operation, digest=says).first()
+        if known is not None:
+            return Attached(known.pk, case, replayed=True)
+        kept = record_evidence(
+            locked,
+            kind=EvidenceKind.ATTACHMENT,
+            claim=Claim.UNKNOWN,
+            summary=summary,
+            actor=actor,
+            reference=reference,
+            body=body,
+            says_digest=says,
+        )
+        if case.state != CaseState.RESOLVED:
+            cases.note_new_evidence(case)
+        return Attached(kept.pk, case, replayed=False)
