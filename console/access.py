@@ -1,19 +1,80 @@
-"""Who may do what, and under which name a person acts: asked by pages and API alike."""
+"""Who may do what, and under which name a person acts: asked by pages and API alike.
+
+What a person sees is limited by their teams, what they do by their roles; no role reaches beyond the teams.
+Another team's id is answered like one that doesn't exist.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from enum import StrEnum
+from typing import Final, assert_never
 
 from console.models import Person, Role
 from runs.actors import Actor, ActorKind
 
-# Those who answer for effects. An auditor reads; an administrator runs the deployment and decides nothing.
-DECIDING_ROLES: Final = (Role.OPERATOR, Role.APPROVER)
+
+class Deed(StrEnum):
+    """What somebody may want to do in the console."""
+
+    # Read cases, runs and the effect history.
+    VIEW = "view"
+    # Confirm, retry, abandon, accept, compensate.
+    DECIDE = "decide"
+    # Let a case be looked up now: read-only at the provider, but it costs its rate limit.
+    LOOK_UP = "look_up"
+    # Take a worker's lease away.
+    REVOKE_LEASE = "revoke_lease"
+    # Take back a granted retry that nobody has used.
+    WITHDRAW_RETRY = "withdraw_retry"
+
+
+# An approver consents to what an operator asks for and so decides nothing alone; an auditor reads; an
+# administrator runs the deployment.
+ROLES_BY_DEED: Final[dict[Deed, tuple[Role, ...]]] = {
+    Deed.VIEW: (Role.OPERATOR, Role.APPROVER, Role.AUDITOR, Role.ADMINISTRATOR, Role.VIEWER),
+    Deed.DECIDE: (Role.OPERATOR,),
+    Deed.LOOK_UP: (Role.OPERATOR, Role.APPROVER),
+    Deed.REVOKE_LEASE: (Role.OPERATOR,),
+    Deed.WITHDRAW_RETRY: (Role.OPERATOR,),
+}
+DECIDING_ROLES: Final = ROLES_BY_DEED[Deed.DECIDE]
+
+
+def may(person: Person, deed: Deed) -> bool:
+    """Whether the person's roles include this deed, in whatever teams they have."""
+    return person.is_active and person.has_role(*ROLES_BY_DEED[deed])
 
 
 def may_decide(person: Person) -> bool:
-    """Whether the person may confirm, retry or abandon, ask for lookups, attach evidence, end leases."""
-    return person.is_active and person.has_role(*DECIDING_ROLES)
+    """Whether the person may confirm, retry or abandon."""
+    return may(person, Deed.DECIDE)
+
+
+def why_not(person: Person, deed: Deed) -> str:
+    """Say why the person may not do it: one sentence for the page, "" if they may."""
+    if may(person, deed):
+        return ""
+    held = ", ".join(str(Role(role).label).lower() for role in person.roles if role in set(Role))
+    who = f"You are signed in as {held}" if held else "You hold no role"
+    match deed:
+        case Deed.VIEW:
+            what = "and only people with a role see cases and runs"
+        case Deed.DECIDE:
+            what = "and decisions are for operators"
+        case Deed.LOOK_UP:
+            what = "and lookups are asked for by operators and approvers"
+        case Deed.REVOKE_LEASE:
+            what = "and leases are revoked by operators"
+        case Deed.WITHDRAW_RETRY:
+            what = "and retries are withdrawn by operators"
+        case _:
+            assert_never(deed)
+    return f"{who}, {what}."
+
+
+def teams_of(person: Person) -> tuple[str, ...]:
+    """The slugs of the person's teams, in order: everything they can see belongs to one of these."""
+    return tuple(person.teams.order_by("slug").values_list("slug", flat=True))
 
 
 def person_actor(person: Person) -> Actor:
@@ -21,5 +82,6 @@ def person_actor(person: Person) -> Actor:
 
     By primary key, which a change of login doesn't change; so four eyes are two human beings.
     """
-    role = next((one for one in DECIDING_ROLES if person.has_role(one)), None)
+    order = (Role.OPERATOR, Role.APPROVER, Role.ADMINISTRATOR, Role.AUDITOR, Role.VIEWER)
+    role = next((one for one in order if person.has_role(one)), None)
     return Actor(ActorKind.PERSON, f"person:{person.pk}", str(role) if role else "")

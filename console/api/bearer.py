@@ -101,7 +101,8 @@ def _require_decider(caller: Caller) -> None:
     person = caller.person
     if person is None or not access.may_decide(person):
         raise ScopeMissing(
-            "The person of this token holds no role that decides cases (operator or approver).",
+            "The person of this token holds no role that decides cases"
+            f" ({', '.join(sorted(access.DECIDING_ROLES))}).",
             needed_roles=sorted(access.DECIDING_ROLES),
         )
 
