@@ -32,6 +32,7 @@ class Fault:
     pattern: str
     # drop: nothing is done, the connection ends. drop_answer: it is done, and the connection ends.
     # status: nothing is done, `status` is answered. spoil: it is done, and a page is answered.
+    # stall: nothing is done, and no answer comes before `release`.
     # hold: it is done, and the answer waits for `release` (and `reached` is set).
     kind: str
     times: int = 1
@@ -442,39 +443,54 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def _handle(self, method: str) -> None:
-        stub = self.stub
         parts = urlsplit(self.path)
         content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         path = parts.path.removeprefix("/api/v1")
         asked = Asked(method, path, json.loads(content) if content else {}, content, headers)
+        fault = self._next_fault(asked)
+        kind = fault.kind if fault is not None else "none"
+        if fault is not None and kind == "stall":
+            fault.reached.set()
+            fault.release.wait(60)
+        if kind in {"stall", "drop"}:
+            return self._hang_up()
+        if fault is not None and kind == "status":
+            return self._write(fault.status, b'{"detail": "the stub was told to fail"}', fault.headers)
+        status, body, more = self._answer(asked, parse_qs(parts.query))
+        if kind == "drop_answer":
+            return self._hang_up()
+        if kind == "spoil":
+            return self._write(200, b"<html>not the journal</html>", {})
+        if fault is not None and kind == "hold":
+            fault.reached.set()
+            fault.release.wait(60)
+        return self._write(status, json.dumps(body).encode(), more)
+
+    def _next_fault(self, asked: Asked) -> Fault | None:
+        stub, line = self.stub, f"{asked.method} {asked.path}"
         with stub.changed:
             stub.asked.append(asked)
             stub.changed.notify_all()
-            fault = next((one for one in stub.faults if re.search(one.pattern, f"{method} {path}")), None)
+            fault = next((one for one in stub.faults if re.search(one.pattern, line)), None)
             if fault is not None:
                 fault.times -= 1
                 if fault.times <= 0:
                     stub.faults.remove(fault)
-            if fault is not None and fault.kind == "drop":
-                return self._hang_up()
-            if fault is not None and fault.kind == "status":
-                return self._write(fault.status, b'{"detail": "the stub was told to fail"}', fault.headers)
+            return fault
+
+    def _answer(
+        self, asked: Asked, query: dict[str, list[str]]
+    ) -> tuple[int, dict[str, Any], dict[str, str]]:
+        with self.stub.changed:
             try:
-                status, body, more = stub.answer(asked, parse_qs(parts.query))
+                return self.stub.answer(asked, query)
             except Problem as problem:
-                status, more = problem.status, {}
+                more = {}
                 if "retry_after" in problem.members:
                     more = {"Retry-After": str(problem.members.pop("retry_after"))}
                 body = {"type": f"/problems/{problem.word}", "word": problem.word, **problem.members}
-        if fault is not None and fault.kind == "drop_answer":
-            return self._hang_up()
-        if fault is not None and fault.kind == "spoil":
-            return self._write(200, b"<html>not the journal</html>", {})
-        if fault is not None and fault.kind == "hold":
-            fault.reached.set()
-            fault.release.wait(60)
-        return self._write(status, json.dumps(body).encode(), more)
+                return problem.status, body, more
 
     def _hang_up(self) -> None:
         self.close_connection = True

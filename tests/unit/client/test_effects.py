@@ -463,7 +463,7 @@ def test_a_settlement_by_somebody_else_is_read_from_the_plan(
 
 
 def test_the_report_is_on_disk_before_it_is_first_delivered(
-    client: Client, stub: StubJournal, spool: Path
+    client: Client, stub: StubJournal, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[str]] = []
     report = stub._report
@@ -472,7 +472,7 @@ def test_the_report_is_on_disk_before_it_is_first_delivered(
         seen.append(files(spool))
         return report(*args)
 
-    stub._report = look  # type: ignore[method-assign]
+    monkeypatch.setattr(stub, "_report", look)
     with order_turn(client) as turn:
         turn.effect("order", Shop())
     assert [len(names) for names in seen] == [1]

@@ -37,11 +37,11 @@ MAIL = Effect(
 
 
 def test_the_same_run_is_reopened_and_another_input_is_refused(client: Client) -> None:
-    options = {"flow": "f", "flow_version": "1", "external_id": "x"}
-    first = client.start(**options, input={"a": 1})
-    assert client.start(**options, input={"a": 1}).id == first.id
+    first = client.start(flow="f", flow_version="1", external_id="x", input={"a": 1})
+    again = client.start(flow="f", flow_version="1", external_id="x", input={"a": 1})
+    assert again.id == first.id
     with pytest.raises(ExternalIdReused):
-        client.start(**options, input={"a": 2})
+        client.start(flow="f", flow_version="1", external_id="x", input={"a": 2})
 
 
 def test_budget_approval_and_digest_are_sent_only_if_given(client: Client, stub: StubJournal) -> None:
