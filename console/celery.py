@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import setup_logging, worker_init
+from celery.signals import beat_init, setup_logging, worker_init
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
@@ -29,8 +29,17 @@ def keep_our_logging(**_: Any) -> None:
 
 
 @worker_init.connect
+@beat_init.connect
 def refuse_an_unsafe_start(**_: Any) -> None:
-    """A worker on a database that forgets commits, or with made-up secrets, does not start."""
+    """Worker and beat don't start on a database that forgets commits, as its owner, or without secrets.
+
+    SystemExit, because Celery logs any other exception of a signal's receiver and goes on.
+    """
+    from django.core.exceptions import ImproperlyConfigured
+
     from console.checks import refuse_unless_safe
 
-    refuse_unless_safe()
+    try:
+        refuse_unless_safe()
+    except ImproperlyConfigured as refusal:
+        raise SystemExit(str(refusal)) from refusal

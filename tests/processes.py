@@ -22,6 +22,8 @@ from console.embedded import processes
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 POLL_SECONDS = 0.01
+# A process starts in about a second; a busy machine may need many, and only a failure waits this long.
+PATIENCE_SECONDS = 45.0
 
 
 class StillWaiting(AssertionError):
@@ -63,7 +65,7 @@ class Process:
                     found.append(json.loads(line))
         return found
 
-    def wait_for(self, pattern: str, *, timeout_seconds: float = 20) -> re.Match[str]:
+    def wait_for(self, pattern: str, *, timeout_seconds: float = PATIENCE_SECONDS) -> re.Match[str]:
         """Wait until the output matches a regular expression; fails at once when the process ends first."""
         for last in until(timeout_seconds):
             ended = not self.running()
@@ -75,7 +77,7 @@ class Process:
         state = "is running" if self.running() else f"ended with {self.returncode}"
         raise StillWaiting(f"{self.name} {state} and never wrote {pattern!r}:\n{self.output()[-4000:]}")
 
-    def wait(self, *, timeout_seconds: float = 20) -> int:
+    def wait(self, *, timeout_seconds: float = PATIENCE_SECONDS) -> int:
         """Wait for the process to end and return its exit code (negative: the signal that ended it)."""
         try:
             return self.child.process.wait(timeout=timeout_seconds)
@@ -184,7 +186,7 @@ def start_web_server(spawn: Spawn, *, env: Mapping[str, str], threads: int = 8) 
         env=env,
         name="web",
     )
-    for last in until(30):
+    for last in until(PATIENCE_SECONDS):
         with suppress(httpx.TransportError):
             # Any answer will do, a redirect to the login page or a 404 too.
             httpx.get(url + "/", timeout=5)

@@ -1,0 +1,101 @@
+"""A process that must not serve says why and ends: a forgetful database, the owner's login, no secrets."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.core.management import CommandError, call_command
+
+from console.embedded import EmbeddedServers
+from tests.processes import BIN, Process, Spawn, free_port
+
+WEB = [BIN / "granian", "--interface", "wsgi", "--host", "127.0.0.1", "console.wsgi:application", "--port"]
+WORKER = [BIN / "celery", "-A", "console", "worker", "--concurrency", "1"]
+Start = Callable[..., Process]
+BEAT = [BIN / "celery", "-A", "console", "beat", "--pidfile=", "--schedule"]
+
+
+def with_option(url: str, option: str) -> str:
+    return f"{url}&options=-c%20{option}"
+
+
+@pytest.fixture
+def start(spawn: Spawn, app_env: dict[str, str], tmp_path: Path) -> Start:
+    """Start one of the application's processes with a changed environment."""
+    commands: dict[str, list[str | Path]] = {
+        "web": [*WEB, str(free_port())],
+        "worker": [*WORKER],
+        "beat": [*BEAT, tmp_path / "schedule"],
+    }
+
+    def run(name: str = "web", **changed: str) -> Process:
+        return spawn(commands[name], env={**app_env, **changed}, name=name)
+
+    return run
+
+
+def refused(process: Process, sentence: str) -> None:
+    assert process.wait() != 0
+    assert "Recourse did not start" in process.output()
+    assert sentence in process.output()
+
+
+@pytest.mark.parametrize("name", ["web", "worker", "beat"])
+def test_a_database_that_answers_before_commits_are_durable_is_refused_by_each(
+    start: Start, app_env: dict[str, str], name: str
+) -> None:
+    url = with_option(app_env["DATABASE_URL"], "synchronous_commit%3Doff")
+    refused(start(name, DATABASE_URL=url), "synchronous_commit is off")
+
+
+def test_the_owners_login_is_refused(start: Start, owner_url: str) -> None:
+    refused(start(DATABASE_URL=owner_url), "may change or delete rows of runs_auditleaf")
+
+
+def test_missing_secrets_are_refused(start: Start) -> None:
+    refused(start(RECOURSE_KEY_SECRET=""), "RECOURSE_KEY_SECRET must be set")
+
+
+def test_a_database_that_cannot_be_asked_is_refused(start: Start) -> None:
+    refused(start(DATABASE_URL="postgresql://nobody@127.0.0.1:1/none"), "could not be asked")
+
+
+@pytest.mark.timeout(180)
+def test_a_database_without_fsync_is_refused(spawn: Spawn, app_env: dict[str, str]) -> None:
+    with tempfile.TemporaryDirectory(prefix="recourse-fsync-") as folder:
+        Path(folder).chmod(0o755)
+        with EmbeddedServers(Path(folder) / "state", broker=False) as servers:
+            with psycopg.connect(servers.superuser_url, autocommit=True) as administrator:
+                administrator.execute("ALTER SYSTEM SET fsync = off")
+                administrator.execute("SELECT pg_reload_conf()")
+            process = spawn.python(
+                "-c", "import console.wsgi", env={**app_env, "DATABASE_URL": servers.database_url}
+            )
+            refused(process, "fsync off")
+            migrating = spawn.manage(
+                "migrate",
+                env={
+                    **app_env,
+                    "DATABASE_URL": servers.database_url,
+                    "DATABASE_OWNER_URL": servers.owner_url,
+                },
+            )
+            assert migrating.wait() != 0
+            assert "fsync off" in migrating.output()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_check_reports_nothing_on_a_sound_database() -> None:
+    call_command("check", databases=["default"])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_check_deploy_reports_temporary_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "RECOURSE_SECRETS_ARE_TEMPORARY", True)
+    with pytest.raises((CommandError, SystemExit), match=r"recourse\.E002"):
+        call_command("check", deploy=True, tags=["security"])
