@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 
 from console.pages import wording
 
@@ -56,10 +57,7 @@ def scale(instants: Iterable[datetime]) -> Scale:
         raise ValueError("A time axis needs at least one instant.")
     if len(ordered) == 1:
         ordered.append(ordered[0] + timedelta(seconds=1))
-    rooms = [
-        ROOM_MIN + math.log1p((end - start).total_seconds())
-        for start, end in zip(ordered, ordered[1:], strict=False)
-    ]
+    rooms = [ROOM_MIN + math.log1p((end - start).total_seconds()) for start, end in pairwise(ordered)]
     total = sum(rooms)
     places = [0.0]
     for room in rooms:
