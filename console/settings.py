@@ -156,6 +156,8 @@ DATABASES = {
     "default": database(os.environ.get("DATABASE_URL", "") or "postgresql://recourse@127.0.0.1/recourse")
 }
 RECOURSE_DATABASE_OWNER_URL = os.environ.get("DATABASE_OWNER_URL", "")
+# Off only behind a pooler that hands prepared statements of one client to another.
+RECOURSE_PREPARED_STATEMENTS = flag("RECOURSE_PREPARED_STATEMENTS", default=True)
 RECOURSE_APP_GROUP = "recourse_app"
 # Tables whose rows the application may add and read, never change; `migrate` takes the rest away.
 APPEND_ONLY_TABLES = ["runs_auditleaf"]

@@ -28,11 +28,18 @@ from runs.canonical import canonicalise, digest
 from runs.ids import check_client_id
 from runs.journal import settling
 from runs.journal.evidence import record_evidence
-from runs.journal.replies import confirm_by_reply, confirmed_answer, first_answer, keep_answer
+from runs.journal.replies import (
+    Intended,
+    confirm_by_reply,
+    confirmed_answer,
+    first_answer,
+    keep_answer,
+    read_intended,
+)
 from runs.locking import LockedOperation, lock_operation
-from runs.models import Attempt, Evidence, Operation, Receipt
+from runs.models import Attempt, Evidence, Receipt
 from runs.money import Money
-from runs.refusals import Invalid, NotFound, Refusal
+from runs.refusals import Invalid, Refusal
 from runs.states import (
     OPERATION_SETTLED,
     AttemptOutcome,
@@ -119,7 +126,7 @@ def report_receipt(
         seen=seen,
         reference=reference,
     )
-    operation = _find(report)
+    operation = read_intended(operation_id=operation_id, team=sender.team)
     match = _match(operation, report)
     if match.matches and sender.token:
         number = confirm_by_reply(
@@ -157,23 +164,11 @@ def _report(
 ) -> dict[str, Any]:
     check_client_id(attempt_id, where="attempt_id")
     report = _Report(sender=sender, operation_id=operation_id, attempt_id=attempt_id, claim=claim, seen=seen)
-    _find(report)
+    read_intended(operation_id=operation_id, team=sender.team)
     return _receive(report, None)
 
 
-def _find(report: _Report) -> Operation:
-    operations = Operation.objects.filter(pk=report.operation_id)
-    if report.sender.team is not None:
-        operations = operations.filter(team=report.sender.team)
-    operation = operations.first()
-    if operation is None:
-        raise NotFound(
-            f"There is no operation {report.operation_id} that you can see.", operation=report.operation_id
-        )
-    return operation
-
-
-def _match(operation: Operation, report: _Report) -> ReceiptMatch:
+def _match(operation: Intended, report: _Report) -> ReceiptMatch:
     amount = None
     if operation.amount_minor is not None:
         amount = Money(operation.amount_currency, operation.amount_minor)

@@ -333,7 +333,8 @@ def revoke(
     with transaction.atomic():
         locked = lock_run(run_id=run_id, team=team)
         if locked.run.lease_token is None or number not in (None, locked.run.lease_number):
-            if Lease.objects.filter(run=locked.run, number=number, ended_by=LeaseEnd.REVOKED).exists():
+            revoked = Lease.objects.filter(run=locked.run, ended_by=LeaseEnd.REVOKED)
+            if number is not None and revoked.filter(number=number).exists():
                 return locked.run, True
             raise StaleToken(
                 f"Nobody holds run {run_id}" + (f" by lease {number}." if number is not None else "."),

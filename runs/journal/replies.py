@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import IntegrityError, connection
@@ -9,10 +10,35 @@ from django.db import IntegrityError, connection
 from runs.canonical import digest
 from runs.ids import could_be_id, new_id
 from runs.journal.settling import ReceiptFacts
-from runs.journal.statements import CONFIRM_BY_REPLY
+from runs.journal.statements import CONFIRM_BY_REPLY, READ_OPERATION, fetch_one
 from runs.locking import LockedOperation
 from runs.models import Attempt, Report
+from runs.refusals import NotFound
 from runs.states import AttemptOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """What was intended: the immutable part of an operation, which a receipt is held against."""
+
+    pk: str
+    provider_id: str
+    key: str
+    payload: bytes
+    amount_currency: str
+    amount_minor: int | None
+    tool: str
+
+
+def read_intended(*, operation_id: str, team: str | None) -> Intended:
+    """Return what the operation intends; raises `NotFound`, also for another team's."""
+    row = None
+    if could_be_id(operation_id):
+        row = fetch_one(READ_OPERATION, {"operation": operation_id, "team": team})
+    if row is None:
+        raise NotFound(f"There is no operation {operation_id} that you can see.", operation=operation_id)
+    pk, provider_id, key, payload, currency, minor, tool = row
+    return Intended(pk, provider_id, key, bytes(payload), currency, minor, tool)
 
 
 def confirm_by_reply(
@@ -32,25 +58,23 @@ def confirm_by_reply(
     if not all(could_be_id(one) for one in (operation_id, token, attempt_id)):
         return None
     try:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                CONFIRM_BY_REPLY,
-                {
-                    "operation": operation_id,
-                    "team": team,
-                    "token": token,
-                    "attempt_id": attempt_id,
-                    "receipt_id": new_id("rcpt"),
-                    "reference": receipt.reference,
-                    "body": receipt.body,
-                    "body_digest": digest(receipt.body),
-                    "matched_by": str(receipt.matched_by),
-                    "amount_currency": receipt.amount_currency,
-                    "amount_minor": receipt.amount_minor,
-                    "report_digest": report_digest,
-                },
-            )
-            row = cursor.fetchone()
+        row = fetch_one(
+            CONFIRM_BY_REPLY,
+            {
+                "operation": operation_id,
+                "team": team,
+                "token": token,
+                "attempt_id": attempt_id,
+                "receipt_id": new_id("rcpt"),
+                "reference": receipt.reference,
+                "body": receipt.body,
+                "body_digest": digest(receipt.body),
+                "matched_by": str(receipt.matched_by),
+                "amount_currency": receipt.amount_currency,
+                "amount_minor": receipt.amount_minor,
+                "report_digest": report_digest,
+            },
+        )
     except IntegrityError as error:
         if "receipt_confirms_one_operation" in str(error) and not connection.in_atomic_block:
             return None

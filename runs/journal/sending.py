@@ -16,7 +16,7 @@ from django.db import IntegrityError, connection, transaction
 from runs import audit
 from runs.actors import CONSOLE_SENDER, Actor, ActorKind
 from runs.ids import check_client_id, could_be_id
-from runs.journal.statements import BEGIN_SEND
+from runs.journal.statements import BEGIN_SEND, fetch_one
 from runs.journal.turns import unsettled_before
 from runs.leases import (
     RunEnded,
@@ -96,9 +96,7 @@ def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: s
 
 def _try_statement(asked: dict[str, Any]) -> Go | None:
     try:
-        with connection.cursor() as cursor:
-            cursor.execute(BEGIN_SEND, asked)
-            row = cursor.fetchone()
+        row = fetch_one(BEGIN_SEND, asked)
     except IntegrityError as error:
         # The same attempt id on the operation: a repeat, which the slow path answers.
         if "attempt_id_once" in str(error) and not connection.in_atomic_block:

@@ -12,7 +12,38 @@ which either finds the reason or goes on.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.db import connection
+
 from runs.audit import BODY
+
+# Prepared at the second use in a connection: planning one of these costs as much as running it.
+PREPARE_AFTER_USES = 1
+
+
+def fetch_one(statement: str, parameters: Mapping[str, Any]) -> tuple[Any, ...] | None:
+    """Run one of this module's statements on Django's own connection and return its row, or None.
+
+    Django's cursors bind on the client and never prepare; these few statements are bound and prepared on
+    the server. `RECOURSE_PREPARED_STATEMENTS=0` is for poolers that can't keep prepared statements apart.
+    """
+    connection.ensure_connection()
+    raw = connection.connection
+    raw.prepare_threshold = PREPARE_AFTER_USES if settings.RECOURSE_PREPARED_STATEMENTS else None
+    with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
+        cursor.execute(statement, parameters)
+        return cursor.fetchone()
+
+
+# What a report is matched against; all of it immutable, so no lock is needed.
+READ_OPERATION = """
+SELECT id, provider_id, key, payload, amount_currency, amount_minor, tool FROM runs_operation
+WHERE id = %(operation)s AND (%(team)s::text IS NULL OR team_id = %(team)s)
+"""
 
 # Text that goes into a leaf here is free of quotes and backslashes by its own rules (ids, worker names,
 # digests), so it can be put between quotes as it is; a test reads each leaf back as canonical JSON.
