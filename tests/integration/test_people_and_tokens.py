@@ -1,0 +1,154 @@
+"""What the database refuses about people and tokens, and what `createtoken` hands out."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import IntegrityError, transaction
+
+from console.models import ApiToken, Person, Role, Scope, create_token, hash_secret
+from runs.models import Team
+from runs.refusals import Invalid
+
+pytestmark = pytest.mark.django_db
+
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def team() -> Team:
+    return Team.objects.create(slug="payments", name="Payments")
+
+
+@pytest.fixture
+def person() -> Person:
+    return Person.objects.create(username="operator", roles=["operator"])
+
+
+def stored(team: Team, **changed: Any) -> ApiToken:
+    facts: dict[str, Any] = {
+        "id": "tok_1",
+        "team": team,
+        "name": "worker",
+        "secret_sha256": "0" * 64,
+        "scopes": ["journal"],
+        "expires_at": LATER,
+    }
+    return ApiToken.objects.create(**{**facts, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "constraint"),
+    [
+        ({"scopes": ["journal", "decide"]}, "token_worker_never_decides"),
+        ({"scopes": ["decide"]}, "token_decides_for_a_person"),
+        ({"scopes": ["everything"]}, "token_scopes_known"),
+        ({"scopes": []}, "token_scopes_known"),
+        ({"expires_at": datetime(2000, 1, 1, tzinfo=UTC)}, "token_expires_after_creation"),
+    ],
+)
+def test_the_database_refuses_a_token_that_must_not_exist(
+    team: Team, person: Person, changed: dict[str, Any], constraint: str
+) -> None:
+    whose = person if "journal" in changed.get("scopes", []) else None
+    with pytest.raises(IntegrityError, match=constraint), transaction.atomic():
+        stored(team, person=whose, **changed)
+
+
+def test_the_database_refuses_a_secret_twice(team: Team) -> None:
+    stored(team)
+    with pytest.raises(IntegrityError, match="secret_sha256"), transaction.atomic():
+        stored(team, id="tok_2")
+
+
+def test_the_database_refuses_a_role_that_means_nothing() -> None:
+    with pytest.raises(IntegrityError, match="person_roles_known"), transaction.atomic():
+        Person.objects.create(username="x", roles=["emperor"])
+
+
+def test_a_person_has_each_of_several_roles() -> None:
+    person = Person(username="x", roles=[Role.OPERATOR, Role.AUDITOR])
+    assert person.has_role(Role.AUDITOR)
+    assert person.has_role(Role.APPROVER, Role.OPERATOR)
+    assert not person.has_role(Role.APPROVER, Role.ADMINISTRATOR)
+
+
+def test_a_token_is_found_by_its_secret_which_is_stored_nowhere(team: Team) -> None:
+    made = create_token(team=team, name="worker", scopes=[Scope.JOURNAL], expires_at=LATER)
+    assert ApiToken.objects.usable().with_secret(made.secret).get() == made.token
+    assert made.token.secret_sha256 == hash_secret(made.secret)
+    row = ApiToken.objects.filter(pk=made.token.pk).values().get()
+    assert made.secret not in str(row)
+
+
+def test_an_expired_or_revoked_token_is_not_usable(team: Team) -> None:
+    now = datetime.now(UTC)
+    expired = stored(team, secret_sha256="1" * 64, id="tok_1", expires_at=now + timedelta(hours=1))
+    ApiToken.objects.filter(pk=expired.pk).update(
+        created_at=now - timedelta(days=2), expires_at=now - timedelta(days=1)
+    )
+    stored(team, secret_sha256="2" * 64, id="tok_2", revoked_at=now)
+    stored(team, secret_sha256="3" * 64, id="tok_3")
+    assert list(ApiToken.objects.usable().values_list("id", flat=True)) == ["tok_3"]
+
+
+@pytest.mark.parametrize(
+    "scopes", [[Scope.JOURNAL, Scope.DECIDE], [Scope.DECIDE], []], ids=["both", "no person", "none"]
+)
+def test_a_token_that_must_not_exist_is_refused_in_words(team: Team, scopes: list[Scope]) -> None:
+    with pytest.raises(Invalid):
+        create_token(team=team, name="x", scopes=scopes, expires_at=LATER)
+    assert not ApiToken.objects.exists()
+
+
+def createtoken(*arguments: str) -> tuple[str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    call_command("createtoken", *arguments, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+def test_createtoken_prints_the_secret_alone_on_standard_output(team: Team) -> None:
+    out, err = createtoken("--team", "payments", "--scope", "journal", "--scope", "read", "--name", "w")
+    token = ApiToken.objects.usable().with_secret(out.strip()).get()
+    assert out.count("\n") == 1
+    assert token.scopes == ["journal", "read"]
+    assert token.id in err
+    assert out.strip() not in err
+    lasts = token.expires_at - token.created_at
+    assert timedelta(days=89, hours=23) < lasts < timedelta(days=90, hours=1)
+
+
+def test_createtoken_makes_the_team_only_when_told() -> None:
+    arguments = ("--team", "new", "--scope", "read", "--name", "n", "--days", "1")
+    with pytest.raises(CommandError, match="--create-team"):
+        createtoken(*arguments)
+    createtoken(*arguments, "--create-team")
+    assert Team.objects.filter(slug="new").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--scope", "journal", "--scope", "decide", "--person", "operator"], "never decides its own cases"),
+        (["--scope", "decide"], "needs the person"),
+        (["--scope", "decide", "--person", "nobody"], "no person with username 'nobody'"),
+        (["--scope", "read", "--days", "0"], "--days must be 1 to 366"),
+        (["--scope", "read", "--days", "367"], "--days must be 1 to 366"),
+        (["--scope", "rule"], "invalid choice"),
+    ],
+)
+def test_createtoken_refuses_in_words_and_makes_nothing(
+    team: Team, person: Person, arguments: list[str], sentence: str
+) -> None:
+    with pytest.raises(CommandError, match=sentence):
+        createtoken("--team", "payments", "--name", "n", *arguments, "--create-team")
+    assert not ApiToken.objects.exists()
+
+
+def test_createtoken_binds_decisions_to_their_person(team: Team, person: Person) -> None:
+    out, _ = createtoken(*("--team", "payments", "--scope", "decide", "--name", "n", "--person", "operator"))
+    assert ApiToken.objects.with_secret(out.strip()).get().person == person
