@@ -13,14 +13,14 @@ from recourse_client import Client, Decided, Effect, HttpSender, Receipt, Recour
 
 def main(provider_url: str) -> str:
     order = Effect("order", tool="place_order", provider="stub", args={"sku": "A-1"})
-    send = HttpSender(provider_url, receipt=lambda answer: Receipt(answer.json()["id"], answer.json()))
+    send = HttpSender(provider_url, receipt=lambda answer: Receipt(answer.json()["id"], answer.content))
     with (
         Client() as client,
         client.run(
             flow="order-agent", flow_version="6", external_id="ORD-1", input={}, lease_seconds=5
         ) as run,
     ):
-        return run.turn(0, lambda: Decided("order it", [order])).effect("order", send).receipt.reference
+        return run.turn(1, lambda: Decided("order it", [order])).effect("order", send).receipt.reference
 
 
 if __name__ == "__main__":

@@ -62,4 +62,4 @@ def order_run(client: Client, **options: Json) -> Iterator[Run]:
 @contextmanager
 def order_turn(client: Client, **options: Json) -> Iterator[Turn]:
     with order_run(client, **options) as run:
-        yield run.turn(0, Model())
+        yield run.turn(1, Model())

@@ -266,6 +266,8 @@ class StubJournal:
         run = self._run(run_id)
         self._fence(run, body["token"])
         content = {name: body[name] for name in ("decision", "parallel", "calls")}
+        if body["index"] > len(run["turns"]) + 1 or body["index"] < 1:
+            raise Problem(422, "invalid", where="/index")
         for turn in run["turns"]:
             if turn["index"] == body["index"]:
                 if turn["content"] != content:
@@ -289,7 +291,7 @@ class StubJournal:
     ) -> tuple[int, dict[str, Any]]:
         run = self._run(run_id)
         self._fence(run, body["token"])
-        run["turns"][int(index)]["results"][call_id] = body["result"]
+        run["turns"][int(index) - 1]["results"][call_id] = body["result"]
         return 200, {"call_id": call_id, "digest": "", "replayed": False}
 
     def _plan(self, run: dict[str, Any]) -> dict[str, Any]:
@@ -379,6 +381,8 @@ class StubJournal:
     def _report(self, body: dict[str, Any], operation_id: str, outcome: str) -> tuple[int, dict[str, Any]]:
         run, operation = self._find(operation_id)
         attempt = operation.attempts.get(body["attempt_id"])
+        if outcome == "receipt" and not isinstance(body.get("body", body.get("body_base64")), (dict, str)):
+            raise Problem(422, "invalid", where="/body")
         end = {"outcome": outcome, "body": body}
         if attempt is not None and attempt["end"] == end:
             answer: dict[str, Any] = {**attempt["answer"], "replayed": True}
@@ -416,7 +420,7 @@ class StubJournal:
         proved = all(end is not None and end["outcome"] == "not-sent" for end in others)
         if outcome == "receipt":
             operation.state, operation.case = "confirmed", None
-            operation.receipt = {"reference": body["reference"], "body": body["body"]}
+            operation.receipt = {"reference": body["reference"], "body": _value(body)}
         elif outcome == "rejection" and proved:
             operation.state = "rejected"
             operation.refusal = json.loads(body.get("body", "null"))
@@ -427,6 +431,15 @@ class StubJournal:
                 operation.case = operation.case or f"case_{operation.id}"
                 run["state"], run["paused_reasons"] = "paused", ["outcome"]
             run["lease"] = None if not late else run["lease"]
+
+
+def _value(body: dict[str, Any]) -> Any:
+    """What the journal shows of a record: an object as it is, a text as JSON where it is JSON."""
+    record = body.get("body", "")
+    try:
+        return record if isinstance(record, dict) else json.loads(record)
+    except ValueError:
+        return record
 
 
 class _Handler(BaseHTTPRequestHandler):

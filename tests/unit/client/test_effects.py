@@ -302,7 +302,7 @@ def test_a_go_that_lacks_anything_is_no_go(
 
 def test_a_rejection_settles_and_is_returned(client: Client, stub: StubJournal) -> None:
     with order_run(client) as run:
-        turn = run.turn(0, Model())
+        turn = run.turn(1, Model())
         result = turn.effect("order", raising(Rejected(422, {"error": "no such item"})))
         assert isinstance(result, Refused)
         assert result.refusal == {"error": "no such item"}
@@ -368,14 +368,14 @@ def test_an_interruption_without_a_journal_leaves_the_report_on_disk(
     assert stub.calls("/release$") == []
 
 
-@pytest.mark.parametrize("body", [math.nan, object(), "\ud800", {"n": {1, 2}}])
+@pytest.mark.parametrize("body", [math.nan, object(), {"s": "\ud800"}, {"n": {1, 2}}])
 def test_a_receipt_that_json_cannot_hold_is_reported_as_unknown(
     client: Client, stub: StubJournal, spool: Path, body: Any
 ) -> None:
     with order_turn(client) as turn, pytest.raises(OutcomeUnknown, match="can't be journaled"):
         turn.effect("order", Shop(lambda go: Receipt("shop-1", body)))
     (report,) = stub.calls("/unknown$")
-    assert "shop-1" in report.body["body"]
+    assert "shop-1" in report.body["error"]
     assert files(spool) == []
 
 
@@ -560,3 +560,33 @@ def test_nothing_is_sent_whose_report_could_not_be_kept(
         turn.effect("order", shop)
     assert shop.asked == []
     assert stub.calls("/send$") == []
+
+
+@pytest.mark.parametrize(
+    ("body", "posted", "recorded"),
+    [
+        ({"id": 1}, {"body": {"id": 1}}, {"id": 1}),
+        (b'{"id": 1.0}', {"body": '{"id": 1.0}'}, {"id": 1}),
+        ("accepted", {"body": "accepted"}, "accepted"),
+        ([1, 2], {"body": "[1,2]"}, [1, 2]),
+        (None, {"body": "null"}, None),
+        (b"\xff\x00", {"body_base64": "/wA="}, None),
+    ],
+)
+def test_a_receipts_record_is_the_same_now_and_in_a_resumed_run(
+    client: Client, stub: StubJournal, body: Any, posted: dict[str, Any], recorded: Any
+) -> None:
+    with order_turn(client) as turn:
+        fresh = turn.effect("order", Shop(lambda go: Receipt("r", body)))
+    (report,) = stub.calls("/receipt$")
+    assert {name: report.body[name] for name in report.body if name.startswith("body")} == posted
+    if recorded is not None:
+        with order_turn(client) as turn:
+            assert turn.effect("order", Shop()).receipt == fresh.receipt == Receipt("r", recorded)
+
+
+def test_a_record_that_is_too_long_is_reported_as_unknown(client: Client, stub: StubJournal) -> None:
+    with order_turn(client) as turn, pytest.raises(OutcomeUnknown, match="at most 131072"):
+        turn.effect("order", Shop(lambda go: Receipt("r", b"x" * 200_000)))
+    (report,) = stub.calls("/unknown$")
+    assert report.body["error"].startswith("receipt 'r' can't be journaled")

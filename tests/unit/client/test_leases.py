@@ -78,7 +78,7 @@ def test_a_model_that_thought_past_the_lease_is_not_heard(
         return model()
 
     with order_run(make_client(clock=lambda: now[0]), lease_seconds=30) as run, pytest.raises(LeaseLost):
-        run.turn(0, slow)  # type: ignore[arg-type]
+        run.turn(1, slow)  # type: ignore[arg-type]
     assert stub.calls("/turns$") == []
 
 
@@ -88,7 +88,7 @@ def test_the_model_is_not_asked_without_a_lease(make_client: Callable[..., Clien
     with order_run(make_client(clock=lambda: now[0]), lease_seconds=30) as run:
         now[0] += 31
         with pytest.raises(LeaseLost):
-            run.turn(0, model)
+            run.turn(1, model)
     assert model.asked == 0
 
 
@@ -119,14 +119,14 @@ def test_a_run_that_was_left_does_nothing_more(client: Client) -> None:
     with order_run(client) as run:
         pass
     with pytest.raises(NotClaimed):
-        run.turn(0, Model())
+        run.turn(1, Model())
 
 
 def test_a_stale_token_is_a_lost_lease(client: Client, stub: StubJournal) -> None:
     with order_run(client) as run:
         stub.end_lease()
         with pytest.raises(StaleToken) as caught:
-            run.turn(0, Model())
+            run.turn(1, Model())
     assert isinstance(caught.value, LeaseLost)
     assert isinstance(caught.value, JournalError)
 

@@ -24,7 +24,7 @@ EVERY_CALL = ["runs$", "claim$", "turns$", "result$", "send$", "receipt$", "comp
 
 def whole_run(client: Client, shop: Shop) -> None:
     with order_run(client) as run:
-        turn = run.turn(0, Model(PRICE, ORDER))
+        turn = run.turn(1, Model(PRICE, ORDER))
         price = turn.read("price", lambda args: {"minor": 1200})
         receipt = turn.effect("order", shop).receipt
         run.complete({"reference": receipt.reference, "price": price})

@@ -66,12 +66,12 @@ def test_a_resumed_run_repeats_the_turn_and_never_asks_the_model_again(
 ) -> None:
     model = Model(PRICE, ORDER, MAIL)
     with order_run(client) as run:
-        turn = run.turn(0, model)
+        turn = run.turn(1, model)
         assert not turn.resumed
         turn.read("price", lambda args: {"minor": 1200})
         turn.effect("order", Shop())
     with order_run(client) as run:
-        turn = run.turn(0, model)
+        turn = run.turn(1, model)
         assert turn.resumed
         assert [call.next for call in turn.calls] == ["skip", "skip", "send"]
     assert model.asked == 1
@@ -85,10 +85,10 @@ def test_settled_calls_give_what_is_on_record_and_start_nothing(client: Client, 
         raise AssertionError("started again")
 
     with order_run(client) as run:
-        turn = run.turn(0, Model(PRICE, ORDER))
+        turn = run.turn(1, Model(PRICE, ORDER))
         first = turn.perform(reads={"price": lambda args: (1, "two")}, effects={"place_order": Shop()})
     with order_run(client) as run:
-        turn = run.turn(0, Model())
+        turn = run.turn(1, Model())
         again = turn.perform(reads={"price": forbidden}, effects={"place_order": forbidden})  # type: ignore[dict-item]
     assert again["price"] == first["price"] == [1, "two"]
     assert isinstance(again["order"], Confirmed)
@@ -155,10 +155,10 @@ def test_a_paused_run_cannot_be_claimed_and_says_why(client: Client) -> None:
 
 def test_in_a_parallel_turn_only_the_open_call_waits(client: Client, stub: StubJournal) -> None:
     with order_run(client) as run:
-        turn = run.turn(0, Model(ORDER, PRICE, parallel=True))
+        turn = run.turn(1, Model(ORDER, PRICE, parallel=True))
         stub.only_operation().state, stub.only_operation().case = "sent_unknown", "case_1"
     with order_run(client) as run:
-        turn = run.turn(0, Model())
+        turn = run.turn(1, Model())
         read: list[object] = []
         with pytest.raises(RunPaused) as caught:
             turn.perform(reads={"price": read.append}, effects={"place_order": Shop()})
@@ -169,7 +169,7 @@ def test_in_a_parallel_turn_only_the_open_call_waits(client: Client, stub: StubJ
 def test_perform_starts_nothing_if_a_tool_has_no_function(client: Client, stub: StubJournal) -> None:
     shop = Shop()
     with order_run(client) as run:
-        turn = run.turn(0, Model(ORDER, MAIL))
+        turn = run.turn(1, Model(ORDER, MAIL))
         with pytest.raises(KeyError, match="send_mail"):
             turn.perform(effects={"place_order": shop})
     assert shop.asked == []
@@ -177,7 +177,7 @@ def test_perform_starts_nothing_if_a_tool_has_no_function(client: Client, stub: 
 
 def test_a_read_is_no_effect_and_the_other_way_round(client: Client) -> None:
     with order_run(client) as run:
-        turn = run.turn(0, Model(PRICE, ORDER))
+        turn = run.turn(1, Model(PRICE, ORDER))
         with pytest.raises(TypeError):
             turn.read("order", lambda args: None)
         with pytest.raises(TypeError):
@@ -186,9 +186,9 @@ def test_a_read_is_no_effect_and_the_other_way_round(client: Client) -> None:
 
 def test_another_decision_for_a_saved_turn_is_refused(client: Client) -> None:
     with order_run(client) as run:
-        run.turn(0, Model(ORDER))
+        run.turn(1, Model(ORDER))
         with pytest.raises(TurnAlreadyDecided):
-            run.turn(0, Model(PRICE))
+            run.turn(1, Model(PRICE))
 
 
 def test_a_held_run_names_its_holder(make_client: Callable[..., Client]) -> None:
@@ -212,7 +212,7 @@ def test_another_flow_version_is_refused(client: Client) -> None:
 
 def test_open_operations_keep_a_run_from_completing(client: Client) -> None:
     with order_run(client) as run:
-        run.turn(0, Model())
+        run.turn(1, Model())
         with pytest.raises(OperationsOpen):
             run.complete(None)
 
@@ -226,7 +226,7 @@ def test_a_paused_run_is_waited_for(client: Client, stub: StubJournal) -> None:
     timer = threading.Timer(0.3, stub.settle, ["confirmed"], {"receipt": {"reference": "found", "body": {}}})
     timer.start()
     with order_run(client, wait_seconds=20) as run:
-        assert run.turn(0, Model()).effect("order", Shop()).receipt.reference == "found"
+        assert run.turn(1, Model()).effect("order", Shop()).receipt.reference == "found"
     timer.join()
 
 
@@ -312,7 +312,14 @@ def test_a_call_that_is_skipped_without_an_end_is_an_error(client: Client, stub:
 def test_a_read_keeps_its_saved_result_even_if_it_is_null(client: Client) -> None:
     calls: list[object] = []
     with order_run(client) as run:
-        assert run.turn(0, Model(Read("r", tool="look"))).read("r", calls.append) is None
+        assert run.turn(1, Model(Read("r", tool="look"))).read("r", calls.append) is None
     with order_run(client) as run:
-        assert run.turn(0, Model()).read("r", calls.append) is None
+        assert run.turn(1, Model()).read("r", calls.append) is None
     assert calls == [{}]
+
+
+def test_a_worker_is_named_in_the_journals_alphabet(make_client: Callable[..., Client]) -> None:
+    assert make_client(worker="host name/ü:17").worker == "host-name--:17"
+    long = make_client(worker=f"{'h' * 80}:4711").worker
+    assert len(long) == 64
+    assert long.endswith("h:4711")

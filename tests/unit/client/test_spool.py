@@ -263,8 +263,8 @@ def test_whatever_was_seen_has_a_strict_json_form(seen: Seen, members: dict[str,
 
 def test_a_long_body_is_cut_and_its_length_and_digest_are_told() -> None:
     made = seen_report(
-        "u", Attempt("op_1", "c", "att_1", "tok_1"), Outcome.UNKNOWN, Seen(body=b"x" * 70_000, error="late")
+        "u", Attempt("op_1", "c", "att_1", "tok_1"), Outcome.UNKNOWN, Seen(body=b"x" * 140_000, error="late")
     )
     body = json.loads(made.content)
-    assert len(body["body"]) == 64 * 1024
-    assert body["error"].startswith("late (the body was cut: 70000 bytes, sha256 ")
+    assert len(body["body"]) == 128 * 1024
+    assert body["error"].startswith("late (the body was cut: 140000 bytes, sha256 ")

@@ -2,7 +2,7 @@
 
     client = Client()
     with client.run(flow="order-agent", flow_version="6", external_id="ORD-1", input={}) as run:
-        turn = run.turn(0, decide)
+        turn = run.turn(1, decide)
         receipt = turn.effect("order", send).receipt
         run.complete({"reference": receipt.reference})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from recourse_client.spool import Spool, default_folder
 
 # Short enough that a restarted worker doesn't wait long for its own old lease.
 LEASE_SECONDS = 30
+_WORKER_LENGTH_MAX = 64
 # At a run's start: a journal that doesn't answer now won't answer the run either.
 _REDELIVERY = Patience(tries_max=2, total_seconds=5.0)
 
@@ -68,7 +70,7 @@ class Client:
         self._report_patience = report_patience
         self._pause = pause
         self.spool = Spool(Path(spool) if spool is not None else default_folder())
-        self.worker = worker or f"{socket.gethostname()}:{os.getpid()}"
+        self.worker = _worker_name(worker or f"{socket.gethostname()}:{os.getpid()}")
 
     def close(self) -> None:
         self._journal.close()
@@ -94,6 +96,7 @@ class Client:
         flow_version: str,
         external_id: str,
         input: Json,  # noqa: A002 (the journal's word)
+        goal: str | None = None,
         budget: Money | None = None,
         approval: str | None = None,
         flow_digest: str | None = None,
@@ -110,6 +113,7 @@ class Client:
             flow_version=flow_version,
             external_id=external_id,
             input=input,
+            goal=goal,
             budget=budget,
             approval=approval,
             flow_digest=flow_digest,
@@ -126,6 +130,7 @@ class Client:
         flow_version: str,
         external_id: str,
         input: Json,  # noqa: A002 (the journal's word)
+        goal: str | None = None,
         budget: Money | None = None,
         approval: str | None = None,
         flow_digest: str | None = None,
@@ -133,8 +138,8 @@ class Client:
     ) -> Run:
         """Start a run, or reopen the one of that flow and external id, without claiming it.
 
-        The same input gives the existing run as it was pinned; another raises `ExternalIdReused`. Reports
-        that an earlier process could not deliver are delivered first.
+        The same input gives the existing run as it was pinned; another raises `ExternalIdReused`. `goal` is a
+        sentence for people. Reports that an earlier process could not deliver are delivered first.
         """
         self.spool.prepare()
         self.deliver_spooled()
@@ -144,6 +149,8 @@ class Client:
             "external_id": external_id,
             "input": input,
         }
+        if goal is not None:
+            body["goal"] = goal
         if budget is not None:
             body["budget"] = {"limit": budget.to_json()}
         if approval is not None:
@@ -151,13 +158,20 @@ class Client:
         if flow_digest is not None:
             body["flow_digest"] = flow_digest
         answer = self._journal.post("/runs", body)
-        return self._run(read_run(answer.body.get("run")), flow_version, lease_seconds)
+        return self._run(read_run(answer.body.get("run")), flow_version, lease_seconds, flow_digest)
 
-    def reopen(self, run_id: str, *, flow_version: str, lease_seconds: int = LEASE_SECONDS) -> Run:
+    def reopen(
+        self,
+        run_id: str,
+        *,
+        flow_version: str,
+        flow_digest: str | None = None,
+        lease_seconds: int = LEASE_SECONDS,
+    ) -> Run:
         """Return a run that was found by `wait_claimable`, unclaimed: use it in a `with` block."""
         self.spool.prepare()
         self.deliver_spooled()
-        run = self._run(RunInfo(run_id, "", "", flow_version, ""), flow_version, lease_seconds)
+        run = self._run(RunInfo(run_id, "", "", flow_version, ""), flow_version, lease_seconds, flow_digest)
         run.refresh()
         return run
 
@@ -165,13 +179,14 @@ class Client:
         """Return the runs of a flow that may be claimed now; wait up to `wait_seconds` (0 to 60) for one."""
         return claimable(self._journal, flow, wait_seconds)
 
-    def _run(self, info: RunInfo, flow_version: str, lease_seconds: int) -> Run:
+    def _run(self, info: RunInfo, flow_version: str, lease_seconds: int, flow_digest: str | None) -> Run:
         return Run(
             journal=self._journal,
             spool=self.spool,
             info=info,
             worker=self.worker,
             flow_version=flow_version,
+            flow_digest=flow_digest,
             lease_seconds=lease_seconds,
             report_patience=self._report_patience,
             pause=self._pause,
@@ -197,6 +212,11 @@ class Client:
         """
         reporter = Reporter(journal=self._journal, spool=self.spool)
         return reporter.deliver_waiting(patience=patience or _REDELIVERY)
+
+
+def _worker_name(wanted: str) -> str:
+    """Return a name in the journal's alphabet; of a long one the end, which holds the process id."""
+    return re.sub(r"[^A-Za-z0-9_.:-]", "-", wanted)[-_WORKER_LENGTH_MAX:]
 
 
 def _user_agent() -> str:

@@ -273,8 +273,8 @@ class Effects:
     def _report_unusable(self, attempt: Attempt, said: _Said, why: Exception) -> Settled:
         """Report as unknown what the journal can't take in its own form, so that nothing seen is dropped."""
         if said.receipt is not None:
-            body = {"reference": said.receipt.reference, "body": said.receipt.body}
-            seen = Seen(body=body, error=f"a receipt that can't be journaled: {why}", phase="after_reply")
+            what = f"receipt {said.receipt.reference!r} can't be journaled as one: {why}"
+            seen = Seen(body=said.receipt.body, error=what, phase="after_reply")
         else:
             status = said.seen.status if said.seen is not None else None
             body_seen = said.seen.body if said.seen is not None else None
@@ -347,7 +347,7 @@ def _conclude(go: Go, said: _Said, settled: Settled) -> Confirmed | Refused | No
     state = settled.operation_state
     if settled.may_continue and settled.case is None:
         if state == "confirmed" and said.receipt is not None:
-            return Confirmed(go.operation, go.call_id, said.receipt, saved=False)
+            return Confirmed(go.operation, go.call_id, _as_recorded(said.receipt), saved=False)
         if state == "rejected" and said.outcome is Outcome.REJECTION and said.seen is not None:
             return Refused(go.operation, go.call_id, answer_value(said.seen.body), saved=False)
     if settled.may_continue and state in {"confirmed", "rejected", "abandoned"}:
@@ -387,3 +387,8 @@ def _why_open(go: Go, said: _Said, state: str) -> str:
             return said.seen.error if said.seen is not None and said.seen.error else "nothing is known"
         case _:
             assert_never(said.outcome)
+
+
+def _as_recorded(receipt: Receipt) -> Receipt:
+    """Return a receipt as the plan of a resumed run shows it, so that both runs see the same."""
+    return Receipt(receipt.reference, answer_value(receipt.body))

@@ -255,7 +255,7 @@ class NotSendable(Refusal):
 
     @property
     def blocked_by(self) -> str:
-        return str(self.problem.get("operation", self.problem.get("blocked_by", "")))
+        return str(self.problem.get("blocked_by", ""))
 
 
 class StartWindowPassed(Refusal):

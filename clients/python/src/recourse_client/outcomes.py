@@ -18,10 +18,14 @@ Json: TypeAlias = Any  # None, bool, int, float, str, and lists and dicts of the
 
 @dataclass(frozen=True)
 class Receipt:
-    """The provider's proof: its own reference for the effect, and what it said, for matching and auditors."""
+    """The provider's proof: its own reference for the effect, and its record of it.
+
+    `body` is matched with the payload and kept for auditors: best the answer's bytes just as they came (they
+    are read as JSON where they are JSON), or a value that has a JSON form.
+    """
 
     reference: str
-    body: Json = None
+    body: Json | bytes = None
 
 
 class SendingOutcome(Exception):

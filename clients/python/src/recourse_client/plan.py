@@ -66,7 +66,10 @@ PlannedCall: TypeAlias = Read | Effect
 
 @dataclass(frozen=True)
 class Decided:
-    """One decision of the model: what it said (any JSON), and the calls that it chose, in order."""
+    """One decision of the model: what it said (any JSON), and the calls that it chose, in order.
+
+    Call ids are 1 to 64 letters, digits and `_ . : -`, different within a turn.
+    """
 
     decision: Json
     calls: Sequence[PlannedCall] = ()

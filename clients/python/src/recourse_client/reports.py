@@ -34,8 +34,9 @@ from recourse_client.spool import REFUSED, Report, Spool, Unreadable
 
 _log = logging.getLogger("recourse_client")
 
-# What the journal keeps of one answer; what is longer is cut here, and its length and digest are told.
-BODY_BYTES_MAX = 64 * 1024
+# The journal keeps 64 KiB of an answer, and the length and digest of what it got. This much still fits into
+# its limit for a call (1 MiB), however it is written: base64 takes 4/3, JSON's escapes up to 6 characters.
+BODY_BYTES_MAX = 128 * 1024
 _ERROR_LENGTH_MAX = 2_000
 # What a plan shows of an answer that isn't JSON.
 _TEXT_SHOWN_MAX = 2_000
@@ -107,9 +108,18 @@ def receipt_report(journal_url: str, attempt: Attempt, receipt: Receipt) -> Repo
     reference: object = receipt.reference
     if not isinstance(reference, str) or not reference:
         raise NotJson("a receipt's reference must be a text that isn't empty")
-    return _report(
-        journal_url, attempt, Outcome.RECEIPT, {"reference": receipt.reference, "body": receipt.body}
-    )
+    members: dict[str, Json] = {"reference": reference}
+    match receipt.body:
+        case dict():
+            members["body"] = receipt.body
+        case bytes() | bytearray() | memoryview() | str():
+            content = _as_bytes(receipt.body)
+            if len(content) > BODY_BYTES_MAX:
+                raise NotJson(f"a receipt of {len(content)} bytes; at most {BODY_BYTES_MAX} can be journaled")
+            members.update(_body(content))
+        case _:  # the journal takes an object or a text, and reads a text as JSON again
+            members["body"] = encode(receipt.body).decode()
+    return _report(journal_url, attempt, Outcome.RECEIPT, members)
 
 
 def seen_report(journal_url: str, attempt: Attempt, outcome: Outcome, seen: Seen) -> Report:
@@ -164,7 +174,7 @@ def answer_value(body: Json | bytes) -> Json:
     """Return a provider's answer as a plan shows it later: JSON where it is JSON, else bounded text."""
     if body is None:
         return None
-    content = _as_bytes(body)[:BODY_BYTES_MAX]
+    content = _as_bytes(body)
     try:
         return json.loads(content)
     except (ValueError, RecursionError):

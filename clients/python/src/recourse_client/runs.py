@@ -82,6 +82,7 @@ class Run:
         info: RunInfo,
         worker: str,
         flow_version: str,
+        flow_digest: str | None = None,
         lease_seconds: int,
         report_patience: Patience = REPORT_PATIENCE,
         pause: Callable[[float], None] = time.sleep,
@@ -91,6 +92,7 @@ class Run:
         self._spool = spool
         self._worker = worker
         self._flow_version = flow_version
+        self._flow_digest = flow_digest
         self._lease_seconds = lease_seconds
         self._report_patience = report_patience
         self._pause = pause
@@ -121,14 +123,17 @@ class Run:
 
         Raises `AlreadyClaimed`, `RunPaused`, `RunEnded`, `FlowVersionMismatch`, `JournalUnreachable`.
         """
+        body: dict[str, Json] = {
+            "claim_id": new_id("claim"),
+            "worker": self._worker,
+            "flow_version": self._flow_version,
+            "lease_seconds": self._lease_seconds,
+        }
+        if self._flow_digest is not None:
+            body["flow_digest"] = self._flow_digest
         answer = self._journal.post(
             f"{self._path}/claim",
-            {
-                "claim_id": new_id("claim"),
-                "worker": self._worker,
-                "flow_version": self._flow_version,
-                "lease_seconds": self._lease_seconds,
-            },
+            body,
             # A lost answer must not cost the whole term.
             seconds_per_try=max(1.0, self._lease_seconds / 3),
         )
@@ -208,7 +213,7 @@ class Run:
     # --- advancing --------------------------------------------------------------------------------------
 
     def turn(self, index: int, decide: Decide) -> Turn:
-        """Return turn `index`, asking the model only if no decision is saved for it.
+        """Return turn `index` (from 1, without gaps), asking the model only if no decision is saved for it.
 
         A saved one is repeated, word for word, under this claim's token, and `decide` isn't called.
         Raises `LeaseLost`, `PreviousTurnOpen`, `TurnAlreadyDecided`, `NotJson`, `JournalUnreachable`.
@@ -240,15 +245,6 @@ class Run:
         lease.check()
         answer = self._journal.post(f"{self._path}/complete", {"token": lease.token, "output": output})
         lease.stop()
-        self._ended = True
-        self.info = read_run(answer.body.get("run"))
-        return self.info
-
-    def abandon(self, reason: str) -> RunInfo:
-        """Give the run up: what was never sent is abandoned, open outcomes stay open cases."""
-        answer = self._journal.post(f"{self._path}/abandonment", {"reason": reason})
-        if self._lease is not None:
-            self._lease.stop()
         self._ended = True
         self.info = read_run(answer.body.get("run"))
         return self.info
