@@ -51,7 +51,7 @@ class MatchedBy(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OutgoingOperation:
-    """One permitted attempt; `payload_bytes` are the canonical bytes, `payload` is the same, parsed.
+    """One permitted attempt; `payload_bytes` are the canonical bytes, `payload` the same JSON value, parsed.
 
     `start_by` is an instant of `elapsed_seconds()`, counted from before "go" was first asked: past it the
     adapter must not start. `request_within_ms` bounds the whole request.
@@ -61,7 +61,7 @@ class OutgoingOperation:
     idempotency_key: str
     tool: str
     payload_bytes: bytes
-    payload: Mapping[str, Any]
+    payload: Any
     amount: Money | None
     attempt_id: str
     attempt_number: int
@@ -81,7 +81,7 @@ class Question:
     operation_id: str
     idempotency_key: str
     tool: str
-    payload: Mapping[str, Any]
+    payload: Any
     amount: Money | None
     first_sent_at: datetime
     last_quiet_at: datetime | None

@@ -43,12 +43,12 @@ _EVERY_MEMBER: Final = "$.*"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """The operation that a receipt is held against."""
+    """The operation that a receipt is held against; its payload is any JSON value, most often an object."""
 
     operation_id: str
     key: str
     tool: str
-    payload: Mapping[str, Any]
+    payload: Any
     amount: Money | None
 
 
@@ -69,7 +69,7 @@ def match_receipt(
     *,
     contract: Contract,
     operation_id: str,
-    payload: Mapping[str, Any],
+    payload: Any,
     key: str,
     amount: Money | None,
     reference: str | None,
@@ -209,15 +209,19 @@ def _state(record: Mapping[str, Any], contract: Contract) -> tuple[ReceiptState,
 
 
 def _pairs(
-    fields: tuple[MatchField, ...], payload: Mapping[str, Any], record: Mapping[str, Any]
+    fields: tuple[MatchField, ...], payload: Any, record: Mapping[str, Any]
 ) -> Iterator[tuple[MatchField, Any, Any]]:
     """Each comparison to make, with what was sent and what is seen (or `MISSING`).
 
-    `$.*` on both sides stands for every member of the payload, each held against the member of its name.
+    `$.*` on both sides stands for every member of the payload, each held against the member of its name; a
+    payload that has no members is held whole against nothing, since a record can't show it.
     A field that the payload doesn't have is left out: what wasn't asked for is the provider's to choose.
     """
     for one in fields:
         if one.payload == _EVERY_MEMBER and one.answer == _EVERY_MEMBER:
+            if not isinstance(payload, Mapping):
+                yield MatchField(payload="$", answer="$"), payload, MISSING
+                continue
             for name, intended in payload.items():
                 path = f"$.{name}" if name.isidentifier() else f"$[{json.dumps(name, ensure_ascii=False)}]"
                 yield (
@@ -226,7 +230,7 @@ def _pairs(
                     record.get(name, MISSING),
                 )
         else:
-            intended = value_at(one.payload, dict(payload))
+            intended = value_at(one.payload, payload)
             if not isinstance(intended, Missing):
                 yield one, intended, value_at(one.answer, dict(record))
 

@@ -8,6 +8,7 @@ replaced wherever they appear. Every pattern is linear: the text is the provider
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -171,9 +172,23 @@ class Redactor:
 
 
 def redactor_for(secrets: Mapping[str, str], names: Iterable[str] = ()) -> Redactor:
-    """The redactor of an account whose credentials in use are `secrets` (name to value)."""
+    """The redactor of an account whose credentials in use are `secrets` (name to value).
+
+    Each is looked for as it is, as JSON writes it, and as a URL does.
+    """
+    forms = {
+        form
+        for value in secrets.values()
+        if value
+        for form in (
+            value,
+            json.dumps(value)[1:-1],
+            json.dumps(value, ensure_ascii=False)[1:-1],
+            quote(value),
+        )
+    }
     return Redactor(
-        secrets=tuple(value for value in secrets.values() if value),
+        secrets=tuple(sorted(forms)),
         names=frozenset(name.lower() for name in names),
     )
 

@@ -101,9 +101,7 @@ def _registry() -> _Registry:
 
 
 def _folders() -> list[Path]:
-    named = settings.RECOURSE_PROVIDERS_DIR
-    named = named.split(os.pathsep) if isinstance(named, str) else named
-    return [SHIPPED, *(Path(one) for one in named if str(one))]
+    return [SHIPPED, *(Path(folder) for folder in settings.RECOURSE_PROVIDERS_DIR)]
 
 
 def _read_all(folders: list[Path]) -> dict[str, Declared]:

@@ -11,7 +11,7 @@ from reconciliation.contracts import KeyFormat
 from reconciliation.providers.base import OutgoingOperation
 from reconciliation.providers.declaration import Declared
 from reconciliation.providers.request_tables import Encoding, RequestTemplate
-from reconciliation.providers.templates import Template, Values
+from reconciliation.providers.templates import Template, Values, ValueUnusable
 from reconciliation.providers.transport import Call
 from runs.canonical import canonical_bytes
 
@@ -38,12 +38,12 @@ def build_send(
             escaped = _ESCAPED_IN_STRING.sub(r"\\\g<0>", Template("{key}").header(values))
             headers.append((name, f'"{escaped}"'))
         case KeyFormat.BODY_FIELD:
-            body = {**body, name: operation.idempotency_key}
+            body = {**_members(body), name: operation.idempotency_key}
             as_it_is = False
         case KeyFormat.NONE:
             pass
     if template.encoding is Encoding.FORM:
-        content = urlencode(list(_form_pairs(body))).encode("ascii")
+        content = urlencode(list(_form_pairs(_members(body)))).encode("ascii")
         headers.append(("Content-Type", "application/x-www-form-urlencoded"))
     else:
         content = operation.payload_bytes if as_it_is else canonical_bytes(body)
@@ -83,6 +83,12 @@ def url_of(declared: Declared, template: RequestTemplate, values: Values) -> str
     )
     url = f"{declared.account.base_url}{template.path.path(values)}"
     return f"{url}?{query}" if query else url
+
+
+def _members(body: Any) -> Mapping[str, Any]:
+    if not isinstance(body, Mapping):
+        raise ValueUnusable("the payload is not an object, and the declared request needs its members")
+    return body
 
 
 def _render(body: Any, values: Values) -> Any:

@@ -36,7 +36,7 @@ class Values:
     key: str
     operation: str
     tool: str
-    payload: Mapping[str, Any]
+    payload: Any
     reference: str | None = None
     first_sent_at: datetime | None = None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)

@@ -92,7 +92,7 @@ def declare(
 
 def operation(
     *,
-    payload: Mapping[str, Any] = PAYLOAD,
+    payload: Any = PAYLOAD,
     payload_bytes: bytes | None = None,
     amount: Money | None = None,
     tool: str = "order",
@@ -105,7 +105,7 @@ def operation(
         operation_id="op_test",
         idempotency_key=key,
         tool=tool,
-        payload_bytes=canonical_bytes(dict(payload)) if payload_bytes is None else payload_bytes,
+        payload_bytes=canonical_bytes(payload) if payload_bytes is None else payload_bytes,
         payload=payload,
         amount=amount,
         attempt_id="attempt-1",
@@ -117,7 +117,7 @@ def operation(
 
 def question(
     *,
-    payload: Mapping[str, Any] = PAYLOAD,
+    payload: Any = PAYLOAD,
     amount: Money | None = None,
     tool: str = "order",
     key: str = KEY,

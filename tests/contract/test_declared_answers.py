@@ -179,6 +179,20 @@ body = { amount = "{payload.quantity}", metadata = { op = "a&b={operation}" } }
     assert peer.header("Content-Type") == "application/x-www-form-urlencoded"
 
 
+@pytest.mark.parametrize("payload", [None, 7, "text", [1]])
+def test_a_payload_that_is_no_object_is_sent_as_it_is_or_not_at_all(payload: object, tmp_path: Path) -> None:
+    outcome, peer = send(tmp_path, RECEIPT, payload=payload, payload_bytes=canonical_bytes(payload))
+    assert peer.bodies == [canonical_bytes(payload)]
+    assert isinstance(outcome, UnknownSeen)
+    in_body = ('"header_bare"', '"body_field"'), ('key_field = "Idempotency-Key"', 'key_field = "request_id"')
+    with FaultServer(Peer()) as server:
+        adapter = HttpDeclared(declare(tmp_path, server.url, *in_body))
+        unusable = adapter.send(operation(payload=payload, payload_bytes=canonical_bytes(payload)))
+        adapter.close()
+        assert server.connections == 0
+    assert isinstance(unusable, NotSentSeen)
+
+
 def test_a_request_for_one_tool_goes_before_the_one_for_all(tmp_path: Path) -> None:
     declared = ("[send.answer]", '[send.requests."shop.cancel"]\npath = "/cancellations"\n\n[send.answer]')
     _, peer = send(tmp_path, RECEIPT, declared, tool="shop.cancel")

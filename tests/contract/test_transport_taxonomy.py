@@ -187,7 +187,7 @@ def test_a_resolver_that_hangs_is_not_sent_and_bounded(
     outcome = send(tmp_path, "http://slow-name.test", within_ms=SHORT_MS)
     over.set()
     assert isinstance(outcome, NotSentSeen)
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 10
 
 
 def test_a_refused_connection_is_not_sent(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ def test_a_peer_that_sends_a_byte_now_and_then_is_cut_off_at_the_deadline(part: 
         conversation.read_request()
         conversation.send(answer[:start])
         for at in range(start, len(answer)):
-            if conversation.server.over.wait(0.05):
+            if conversation.server.over.wait(0.2):
                 return
             conversation.send(answer[at : at + 1])
 
@@ -353,7 +353,8 @@ def test_a_peer_that_sends_a_byte_now_and_then_is_cut_off_at_the_deadline(part: 
         outcome = send(tmp_path, server.url, within_ms=SHORT_MS)
     assert isinstance(outcome, UnknownSeen)
     assert outcome.exchange.error_class == "ReadTimeout"
-    assert time.monotonic() - started < 2
+    # Byte by byte the whole answer takes more than half a minute.
+    assert time.monotonic() - started < 10
 
 
 # --- answers that want to do harm ---

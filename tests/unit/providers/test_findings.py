@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reconciliation.providers.base import (
@@ -39,6 +39,7 @@ RECEIPT = Receipt(
 EXCHANGE = Exchange(method="GET", url="http://x/1", status=200, duration_ms=5, phase=Phase.DONE)
 
 
+@settings(deadline=None)
 @given(duration_ms=st.integers(0, 10**6), body=st.text(max_size=20), clock=st.text(max_size=5))
 def test_time_and_wording_do_not_move_the_digest(duration_ms: int, body: str, clock: str) -> None:
     first = Found(summary="one", exchange=EXCHANGE, receipts=(RECEIPT,))

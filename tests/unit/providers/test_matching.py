@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from reconciliation.contracts import (
@@ -66,7 +66,7 @@ def match(
     body: object = RECEIPT,
     *,
     contract: Contract = CONTRACT,
-    payload: dict[str, Any] | None = None,
+    payload: Any = PAYLOAD,
     amount: Money | None = EUR,
     reference: str | None = None,
     named_by_reply: bool = False,
@@ -74,7 +74,7 @@ def match(
     return match_receipt(
         contract=contract,
         operation_id="op_1",
-        payload=PAYLOAD if payload is None else payload,
+        payload=payload,
         key=KEY,
         amount=amount,
         reference=reference,
@@ -179,6 +179,7 @@ def test_a_record_that_ended_without_effect_is_refused() -> None:
 # --- the payload ---
 
 
+@settings(deadline=None)
 @given(
     name=st.sampled_from(sorted(PAYLOAD)),
     other=st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=5) | st.just([1]),
@@ -190,6 +191,7 @@ def test_any_member_that_differs_is_a_mismatch_that_names_it(name: str, other: o
     assert f"$.{name}" in [one.path for one in matched.receipt.differences]
 
 
+@settings(deadline=None)
 @given(name=st.sampled_from(sorted(PAYLOAD)))
 def test_a_member_that_the_receipt_lacks_is_a_mismatch(name: str) -> None:
     matched = match({key: value for key, value in RECEIPT.items() if key != name})
@@ -205,6 +207,7 @@ JSON = st.recursive(
 OWN_MEMBERS = {"id", "status", "idempotency_key"}
 
 
+@settings(deadline=None)
 @given(payload=st.dictionaries(TEXT, JSON, max_size=6))
 def test_any_payload_that_is_echoed_whole_matches(payload: dict[str, Any]) -> None:
     payload = {name: value for name, value in payload.items() if name not in OWN_MEMBERS}
@@ -214,6 +217,7 @@ def test_any_payload_that_is_echoed_whole_matches(payload: dict[str, Any]) -> No
     assert matched.matches, matched.problems
 
 
+@settings(deadline=None)
 @given(
     payload=st.dictionaries(st.text("ab\"'\\[]$.*", max_size=6), st.integers(0, 9), min_size=1, max_size=4)
 )
@@ -261,6 +265,15 @@ def test_each_way_to_compare(compare: CompareAs, intended: object, seen: object,
     )
     matched = match({**RECEIPT, "order": {"y": seen}}, contract=contract, payload={"x": intended})
     assert matched.receipt.comparisons[0].same is same
+
+
+@pytest.mark.parametrize("payload", [None, True, 7, "text", [1, {"order": "A-1"}]])
+def test_a_payload_without_members_is_judged_and_equals_no_record(payload: object) -> None:
+    matched = match(payload=payload, amount=None)
+    assert not matched.matches
+    assert matched.receipt.differences[0].path == "$"
+    by_path = replace(CONTRACT, match_fields=(MatchField(payload="$.order", answer="$.order"),))
+    assert match(payload=payload, contract=by_path).matches
 
 
 def test_what_the_payload_did_not_ask_for_is_not_compared() -> None:
@@ -354,6 +367,7 @@ def test_a_long_value_is_shown_short_and_stays_distinct() -> None:
     assert texts[0] != texts[1]
 
 
+@settings(deadline=None)
 @given(JSON)
 def test_any_json_at_all_is_judged_without_raising(body: object) -> None:
     assert not match(body, named_by_reply=True).matches
