@@ -18,6 +18,7 @@ from reconciliation.gathering import Judged, judge_now
 from reconciliation.models import Case, Decision
 from reconciliation.permissions import ActionStatus
 from reconciliation.policy import POLICY
+from reconciliation.providers.base import ReceiptMatch
 from reconciliation.providers.matching import match_receipt
 from reconciliation.states import Action, CaseState, Permission, ReasonCode, Resolution, Then
 from runs import audit
@@ -28,7 +29,7 @@ from runs.journal import settling
 from runs.journal.ending import abandon_locked_run
 from runs.journal.evidence import record_evidence
 from runs.locking import LockedOperation, lock_operation
-from runs.models import Evidence
+from runs.models import Evidence, Operation
 from runs.money import Money
 from runs.refusals import Invalid, NotFound, Refusal
 from runs.states import RUN_ENDED, Claim, EvidenceKind, Executor
@@ -134,7 +135,7 @@ def decide(*, case_id: str, team: str | None, actor: Actor, asked: Asked, actor_
         found = find_case(case_id=case_id, team=team)
         if actor.kind is not ActorKind.PERSON:
             raise Forbidden("Only a person decides a case.", actor=str(actor.kind))
-        _check_words(asked)
+        check_words(asked)
         locked = lock_operation(operation_id=found.operation_id, team=team)
         case = Case.objects.select_for_update().get(pk=case_id)
         # The same request may have been answered while we waited for the lock.
@@ -142,10 +143,10 @@ def decide(*, case_id: str, team: str | None, actor: Actor, asked: Asked, actor_
         if again is not None:
             return _decide_again(again, content)
         judged = judge_now(run=locked.run, operation=locked.operation, case=case, now=locked.now)
-        _refuse_stale(case, judged, asked)
+        refuse_stale(case, judged, asked)
         status = judged.assessment.action(asked.action)
         if status is None or status.permission is Permission.LOCKED:
-            raise _locked(asked.action, status)
+            raise locked_refusal(asked.action, status)
         decision = _record(locked, case, actor, actor_name, asked, content)
         _carry_out(locked, case, judged, status, decision, actor, asked)
         return _answer(locked, case, decision)
@@ -157,7 +158,8 @@ def _decide_again(decision: Decision, content: str) -> Decided:
     return Decided(answer=decision.answer, replayed=True)
 
 
-def _check_words(asked: Asked) -> None:
+def check_words(asked: Asked) -> None:
+    """Refuse a decision whose words don't have their form (`Invalid`, with the field in `where`)."""
     if not 1 <= len(asked.idempotency_key) <= KEY_LENGTH_MAX:
         raise Invalid(f"Idempotency-Key must be 1 to {KEY_LENGTH_MAX} characters.", where="Idempotency-Key")
     if asked.reason_code not in set(ReasonCode):
@@ -172,7 +174,8 @@ def _check_words(asked: Asked) -> None:
         raise Invalid("Say whether the run ends or continues without the effect.", where="then")
 
 
-def _refuse_stale(case: Case, judged: Judged, asked: Asked) -> None:
+def refuse_stale(case: Case, judged: Judged, asked: Asked) -> None:
+    """Raise `DecisionStale` if the case or its evidence isn't what the person saw, with what changed and who."""
     moved = case.version != asked.seen_version
     if not moved and judged.evidence_digest == asked.evidence_digest:
         return
@@ -208,7 +211,8 @@ def _what_changed(case: Case, latest: Decision | None, moved: bool) -> list[str]
     return changes
 
 
-def _locked(action: Action, status: ActionStatus | None) -> ActionLocked:
+def locked_refusal(action: Action, status: ActionStatus | None) -> ActionLocked:
+    """The refusal of an action that nobody may take now; None: the case doesn't offer it."""
     if status is None:
         return ActionLocked(f"This case offers no {action}.", action=str(action), reasons=[])
     unlocks: datetime | None = status.unlocks_at
@@ -222,7 +226,8 @@ def _locked(action: Action, status: ActionStatus | None) -> ActionLocked:
     )
 
 
-def _needs_second_person(status: ActionStatus, why: str = "") -> ActionLocked:
+def needs_second_person(status: ActionStatus, why: str = "") -> ActionLocked:
+    """The refusal of an action that takes two; `why` says what was missing for one person to be enough."""
     sentence = f"{why} {status.sentence}".strip()
     return ActionLocked(
         sentence + " Approvals by a second person can't be asked for here yet.",
@@ -304,7 +309,7 @@ def _carry_out(
 
 def _require_one_person(status: ActionStatus) -> None:
     if status.permission is Permission.SECOND_PERSON:
-        raise _needs_second_person(status)
+        raise needs_second_person(status)
 
 
 def _confirm(
@@ -346,7 +351,7 @@ def _receipt_to_confirm(
     if given.body:
         return _attach_given(locked, judged, status, actor, given)
     if status.permission is Permission.SECOND_PERSON:
-        raise _needs_second_person(status)
+        raise needs_second_person(status)
     for receipt in judged.facts.receipts:
         named = given.reference in ("", receipt.reference) and given.evidence_id in ("", receipt.evidence_id)
         if receipt.matches and named:
@@ -354,17 +359,13 @@ def _receipt_to_confirm(
     raise Invalid("The receipt must be one that is on record and matches.", where="receipt")
 
 
-def _attach_given(
-    locked: LockedOperation, judged: Judged, status: ActionStatus, actor: Actor, given: GivenReceipt
-) -> tuple[Evidence, str]:
-    if status.permission is Permission.SECOND_PERSON and not status.receipt_unlocks:
-        raise _needs_second_person(status)
-    operation = locked.operation
+def match_given(operation: Operation, judged: Judged, given: GivenReceipt) -> ReceiptMatch:
+    """Hold the record that a person gives against the operation; nothing names it but what it carries."""
     amount = None
     if operation.amount_minor is not None:
         amount = Money(operation.amount_currency, operation.amount_minor)
     payload = parse(bytes(operation.payload))
-    match = match_receipt(
+    return match_receipt(
         contract=judged.contract,
         operation_id=operation.pk,
         payload=payload if isinstance(payload, dict) else {},
@@ -375,8 +376,16 @@ def _attach_given(
         named_by_reply=False,
         tool=operation.tool,
     )
+
+
+def _attach_given(
+    locked: LockedOperation, judged: Judged, status: ActionStatus, actor: Actor, given: GivenReceipt
+) -> tuple[Evidence, str]:
+    if status.permission is Permission.SECOND_PERSON and not status.receipt_unlocks:
+        raise needs_second_person(status)
+    match = match_given(locked.operation, judged, given)
     if not match.matches:
-        raise _needs_second_person(status, "The receipt given doesn't match: " + " ".join(match.problems))
+        raise needs_second_person(status, "The receipt given doesn't match: " + " ".join(match.problems))
     evidence = record_evidence(
         locked,
         kind=EvidenceKind.ATTACHMENT,

@@ -90,10 +90,10 @@ def gather_facts(
         opened_at=case.opened_at if case else now,
         turn_index=operation.turn_index,
         call_id=operation.call.call_id,
-        attempts=tuple(_attempt(one, run, one.pk in not_sent, now) for one in attempts),
+        attempts=tuple(attempt_facts(one, run, one.pk in not_sent, now) for one in attempts),
         first_sent_at=operation.first_sent_at,
         last_quiet_at=operation.last_quiet_at,
-        pinned=_pin(operation),
+        pinned=pinned_of(operation),
         current=account.pin if operation.sent_by else None,
         console_can_send=account.console_can_send,
         receipts=_receipts(evidence),
@@ -118,7 +118,7 @@ def gather_facts(
     )
 
 
-def _attempt(attempt: Attempt, run: Run, reported_not_sent: bool, now: datetime) -> AttemptFacts:
+def attempt_facts(attempt: Attempt, run: Run, reported_not_sent: bool, now: datetime) -> AttemptFacts:
     if attempt.executor == Executor.CONSOLE:
         holder = Holder.CONSOLE
     elif (
@@ -141,7 +141,7 @@ def _attempt(attempt: Attempt, run: Run, reported_not_sent: bool, now: datetime)
     )
 
 
-def _pin(operation: Operation) -> AccountPin | None:
+def pinned_of(operation: Operation) -> AccountPin | None:
     if not operation.sent_by:
         return None
     return AccountPin(

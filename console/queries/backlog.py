@@ -1,0 +1,124 @@
+"""The backlog: how many cases wait, for how long and for how much. Every count stops at a cap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import connection
+from django.db.models import QuerySet
+
+from reconciliation.models import Case, Decision
+from reconciliation.states import CaseState
+
+# Counts stop here: "1,000+" says all that an operator can act on.
+COUNT_MAX = 1_000
+SOON = timedelta(hours=1)
+# Upper ends of the waiting times that the histogram tells apart; the last bucket has none.
+WAIT_ENDS: Final = (
+    timedelta(minutes=5),
+    timedelta(minutes=15),
+    timedelta(hours=1),
+    timedelta(hours=4),
+    timedelta(hours=24),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backlog:
+    """What waits, each count up to `COUNT_MAX`.
+
+    `at_risk` has currency, minor units and cases, of the cases counted.
+    """
+
+    waiting: int = 0
+    overdue: int = 0
+    soon: int = 0
+    conflicts: int = 0
+    waits: tuple[int, ...] = (0,) * (len(WAIT_ENDS) + 1)
+    at_risk: tuple[tuple[str, int, int], ...] = ()
+    looking_up: int = 0
+    retrying: int = 0
+    retrying_since: datetime | None = None
+    settled: int = 0
+    settled_alone: int = 0
+
+
+# The waiting cases once, up to a cap: a partial index of exactly these rows, in their order.
+_WAITING = """
+SELECT currency,
+       count(*),
+       sum(minor),
+       count(*) FILTER (WHERE decide_by <= %(now)s),
+       count(*) FILTER (WHERE worsens <= %(soon)s),
+       count(*) FILTER (WHERE kind = 'conflict'),
+       count(*) FILTER (WHERE waited < %(wait_0)s),
+       count(*) FILTER (WHERE waited >= %(wait_0)s AND waited < %(wait_1)s),
+       count(*) FILTER (WHERE waited >= %(wait_1)s AND waited < %(wait_2)s),
+       count(*) FILTER (WHERE waited >= %(wait_2)s AND waited < %(wait_3)s),
+       count(*) FILTER (WHERE waited >= %(wait_3)s AND waited < %(wait_4)s),
+       count(*) FILTER (WHERE waited >= %(wait_4)s)
+FROM (
+    SELECT listed.* FROM unnest(%(teams)s::text[]) AS team (slug)
+    CROSS JOIN LATERAL (
+        SELECT at_risk_currency AS currency, at_risk_minor AS minor, decide_by_at AS decide_by,
+               worsens_at AS worsens, kind, %(now)s - opened_at AS waited
+        FROM reconciliation_case
+        WHERE team_id = team.slug AND state = 'needs_decision'
+        ORDER BY worsens_at, at_risk_minor DESC, id
+        LIMIT %(cap)s
+    ) AS listed
+    LIMIT %(cap)s
+) AS waiting
+GROUP BY currency
+ORDER BY sum(minor) DESC
+"""
+
+
+def backlog_of(*, teams: Sequence[str], now: datetime) -> Backlog:
+    """Count what waits, by caps: in at most six queries."""
+    if not teams:
+        return Backlog()
+    asked: dict[str, Any] = {"teams": list(teams), "now": now, "soon": now + SOON, "cap": COUNT_MAX + 1}
+    asked |= {f"wait_{number}": end for number, end in enumerate(WAIT_ENDS)}
+    with connection.cursor() as cursor:
+        cursor.execute(_WAITING, asked)
+        rows = cursor.fetchall()
+    sums = [sum(row[place] for row in rows) for place in range(1, 12) if place != 2]
+    retrying = Case.objects.filter(team__in=teams, state=CaseState.RETRYING).order_by("opened_at", "id")
+    settled = Case.objects.filter(
+        team__in=teams, state=CaseState.RESOLVED, resolved_at__gte=now - timedelta(hours=24)
+    )
+    by_people = Decision.objects.filter(case__in=settled.values("pk")[: COUNT_MAX + 1]).values("case")
+    settled_count = settled[: COUNT_MAX + 1].count()
+    return Backlog(
+        waiting=sums[0],
+        overdue=sums[1],
+        soon=sums[2],
+        conflicts=sums[3],
+        waits=tuple(sums[4:]),
+        at_risk=tuple((currency, int(minor), count) for currency, count, minor, *_ in rows if currency),
+        looking_up=capped(Case.objects.filter(team__in=teams, state=CaseState.LOOKING_UP)),
+        retrying=capped(retrying),
+        retrying_since=retrying.values_list("opened_at", flat=True).first(),
+        settled=settled_count,
+        settled_alone=max(0, settled_count - by_people.distinct().count()),
+    )
+
+
+def capped(rows: QuerySet[Any, Any]) -> int:
+    return rows.order_by()[: COUNT_MAX + 1].count()
+
+
+def waiting_count(*, teams: Sequence[str], count_max: int) -> int:
+    """How many cases wait for a person, up to a cap: for the navigation."""
+    return Case.objects.filter(team__in=teams, state=CaseState.NEEDS_DECISION).order_by()[:count_max].count()
+
+
+def new_since(*, teams: Sequence[str], since: datetime) -> int:
+    """How many cases have come to need a decision since then, up to the cap."""
+    return capped(
+        Case.objects.filter(team__in=teams, state=CaseState.NEEDS_DECISION, needs_decision_since_at__gt=since)
+    )

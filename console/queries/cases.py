@@ -1,0 +1,142 @@
+"""One case with everything its page shows, judged as it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from console.queries.people import Names
+from console.queries.queue import Place, place_of
+from reconciliation.gathering import INFORMATIVE, Judged, judge_now
+from reconciliation.models import Case, Decision, Lookup
+from reconciliation.retries import pending_retry
+from runs.locking import database_now
+from runs.models import Attempt, AuditLeaf, Call, Evidence, Grant, Operation, Receipt, Run
+from runs.refusals import NotFound
+
+# Evidence of one page; the same answer again is one entry, however often it came.
+EVIDENCE_ROWS = 30
+# Enough for a case that was looked up for a day; older entries are in the effect history.
+LEAVES_MAX = 200
+DECISIONS_MAX = 20
+STEPS_MAX = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaseRead:
+    """A case as read at `now`, without a lock: what a decision asks again under one."""
+
+    now: datetime
+    case: Case
+    operation: Operation
+    run: Run
+    judged: Judged
+    attempts: tuple[Attempt, ...]
+    # Newest first, at most EVIDENCE_ROWS; `evidence_more` says that older ones were left out.
+    evidence: tuple[Evidence, ...]
+    evidence_more: bool
+    # The latest look that told something, whatever page of the evidence is shown.
+    lookup: Lookup | None
+    # Oldest first, the latest LEAVES_MAX.
+    leaves: tuple[AuditLeaf, ...]
+    leaves_more: bool
+    decisions: tuple[Decision, ...]
+    receipt: Receipt | None
+    grant: Grant | None
+    # A retry that was decided and still waits for its fresh lookup.
+    retry_pending: bool
+    # The run's calls in order: (turn, position, tool), to say which step this is and what comes next.
+    steps: tuple[tuple[int, int, str], ...]
+    place: Place
+    names: Names
+
+    @property
+    def step_number(self) -> int:
+        """The number of this operation's call among the run's calls, from 1."""
+        here = (self.operation.turn_index, self.operation.position)
+        return 1 + sum(1 for turn, position, _ in self.steps if (turn, position) < here)
+
+    @property
+    def next_tool(self) -> str:
+        """The tool of the call after this one, as far as the model has decided it; "" if it hasn't."""
+        here = (self.operation.turn_index, self.operation.position)
+        return next((tool for turn, position, tool in self.steps if (turn, position) > here), "")
+
+
+def find_case(case_id: str, *, teams: Sequence[str]) -> Case:
+    """The case, if it belongs to one of the teams; raises `NotFound`."""
+    case = (
+        Case.objects.select_related("operation__call", "run__flow", "run__flow_version")
+        .filter(pk=case_id, team__in=teams)
+        .first()
+    )
+    if case is None:
+        raise NotFound(f"There is no case {case_id} that you can see.", case=case_id)
+    return case
+
+
+def read_case(case_id: str, *, teams: Sequence[str], evidence_before: str = "") -> CaseRead:
+    """Read a case of the teams in some twenty queries. Raises `NotFound`, `UnknownProvider`."""
+    case = find_case(case_id, teams=teams)
+    operation, run = case.operation, case.run
+    now = database_now()
+    judged = judge_now(run=run, operation=operation, case=case, now=now)
+    evidence = _evidence(operation, evidence_before)
+    leaves = AuditLeaf.objects.filter(operation_ref=operation.pk).order_by("-id")[: LEAVES_MAX + 1]
+    latest_leaves = tuple(reversed(leaves))
+    decisions = tuple(Decision.objects.filter(case=case).order_by("-made_at", "-id")[:DECISIONS_MAX])
+    actors = {leaf.actor for leaf in latest_leaves} | {one.actor for one in evidence}
+    steps = Call.objects.filter(run=run).order_by("turn__index", "position")
+    return CaseRead(
+        now=now,
+        case=case,
+        operation=operation,
+        run=run,
+        judged=judged,
+        attempts=tuple(Attempt.objects.filter(operation=operation).order_by("number")),
+        evidence=evidence[:EVIDENCE_ROWS],
+        evidence_more=len(evidence) > EVIDENCE_ROWS,
+        lookup=(Lookup.objects.filter(operation=operation, finding__in=INFORMATIVE).order_by("-id").first()),
+        leaves=latest_leaves[-LEAVES_MAX:],
+        leaves_more=len(latest_leaves) > LEAVES_MAX,
+        decisions=decisions,
+        receipt=Receipt.objects.filter(operation=operation).first(),
+        grant=Grant.objects.filter(operation=operation).order_by("-made_at", "-id").first(),
+        retry_pending=pending_retry(case) is not None,
+        steps=tuple(steps.values_list("turn__index", "position", "tool")[:STEPS_MAX]),
+        place=place_of(case, teams=teams),
+        names=Names(actors | {one.actor for one in decisions}),
+    )
+
+
+def _evidence(operation: Operation, before: str) -> tuple[Evidence, ...]:
+    rows = Evidence.objects.filter(operation=operation).select_related("attempt")
+    if before:
+        # An id we never gave shows the newest again.
+        oldest = Evidence.objects.filter(operation=operation, pk=before).values_list("recorded_at").first()
+        if oldest is not None:
+            rows = rows.filter(recorded_at__lte=oldest[0]).exclude(recorded_at=oldest[0], id__gte=before)
+    return tuple(rows.order_by("-recorded_at", "-id")[: EVIDENCE_ROWS + 1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """Whether a page that shows an earlier version is behind; one judgement, nothing of the page itself."""
+
+    version: int
+    evidence_digest: str
+    state: str
+    finding_summary: str
+
+
+def standing_of(case_id: str, *, teams: Sequence[str]) -> Standing:
+    """Where the case stands now. Raises `NotFound`."""
+    case = find_case(case_id, teams=teams)
+    judged = judge_now(run=case.run, operation=case.operation, case=case, now=database_now())
+    return Standing(
+        version=case.version,
+        evidence_digest=judged.evidence_digest,
+        state=str(case.state),
+        finding_summary=case.finding_summary,
+    )

@@ -1,0 +1,45 @@
+"""The names behind the ids of actors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from console.models import ApiToken, Person
+from runs.actors import ActorKind
+
+_PERSON = "person:"
+_TOKEN = "tok_"  # noqa: S105 - what ids of tokens start with
+# Parts of Recourse, as a page names them.
+_PARTS = {
+    "journal": "Journal",
+    "sweeper": "Sweeper",
+    "console-sender": "Console’s sender",
+    "lookup": "Lookup worker",
+    "retry": "Retry",
+    "unknown-sender": "Unknown sender",
+}
+
+
+class Names:
+    """The names of these actors, asked for in at most two queries."""
+
+    def __init__(self, actors: Iterable[str]) -> None:
+        wanted = set(actors)
+        people = {
+            int(one.removeprefix(_PERSON))
+            for one in wanted
+            if one.startswith(_PERSON) and one.removeprefix(_PERSON).isdecimal() and len(one) < 20
+        }
+        tokens = {one for one in wanted if one.startswith(_TOKEN)}
+        self._names: dict[str, str] = {}
+        if people:
+            for person in Person.objects.filter(pk__in=people).only("first_name", "last_name", "username"):
+                self._names[f"{_PERSON}{person.pk}"] = str(person)
+        if tokens:
+            self._names |= dict(ApiToken.objects.filter(pk__in=tokens).values_list("pk", "name"))
+
+    def of(self, kind: str, actor: str, *, known_as: str = "") -> str:
+        """What a page calls this actor; `known_as` is a name that is on record with what they did."""
+        if kind == ActorKind.POLICY:
+            return f"Policy {actor}"
+        return known_as or self._names.get(actor) or _PARTS.get(actor, actor)

@@ -1,0 +1,291 @@
+"""The queue: cases by what gets worse first, the backlog over them, and where one case stands in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from django.db.models import BinaryField, F, Q, QuerySet, Value, When
+from django.db.models import Case as FirstOf
+from django.db.models.functions import Length
+
+from console.queries import keyset
+from console.queries.backlog import SOON, Backlog, backlog_of, capped
+from console.queries.finding import Named, find_named
+from reconciliation.models import Case, Lookup
+from reconciliation.overview import Overview, answers_of
+from reconciliation.states import CaseState
+from runs.locking import database_now
+from runs.models import Flow, ProviderAccount
+
+PAGE_ROWS = 50
+# A longer payload isn't read for the sake of a row's title.
+PAYLOAD_READ_MAX = 4_096
+
+
+class View(StrEnum):
+    """Which cases a list shows; each in an order that an index has."""
+
+    # What a person has to decide, by what gets worse first.
+    NEEDS_DECISION = "needs_decision"
+    # The same, of which key or time limit ends within an hour or has ended.
+    SOON = "soon"
+    # The same, of which the provider shows more effects than were intended, or evidence contradicts itself.
+    CONFLICT = "conflict"
+    # Being looked up, oldest first.
+    LOOKING_UP = "looking_up"
+    # A granted retry that isn't over, oldest first.
+    RETRYING = "retrying"
+    # Answered, newest first.
+    RESOLVED = "resolved"
+
+
+_STATES: Final = {
+    View.NEEDS_DECISION: CaseState.NEEDS_DECISION,
+    View.SOON: CaseState.NEEDS_DECISION,
+    View.CONFLICT: CaseState.NEEDS_DECISION,
+    View.LOOKING_UP: CaseState.LOOKING_UP,
+    View.RETRYING: CaseState.RETRYING,
+    View.RESOLVED: CaseState.RESOLVED,
+}
+# The sort key of each view, first what is compared first; each is the order of an index on `Case`.
+_ORDERS: Final[dict[CaseState, tuple[str, ...]]] = {
+    CaseState.NEEDS_DECISION: ("worsens_at", "-at_risk_minor", "id"),
+    CaseState.LOOKING_UP: ("opened_at", "id"),
+    CaseState.RETRYING: ("opened_at", "id"),
+    CaseState.RESOLVED: ("-resolved_at", "-id"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a list is narrowed to, as the address says it; empty is any."""
+
+    view: View = View.NEEDS_DECISION
+    text: str = ""
+    provider: str = ""
+    flow: str = ""
+    shows: str = ""
+    minor_min: int | None = None
+    waiting_min: timedelta | None = None
+    after: str = ""
+
+    @property
+    def narrowed(self) -> bool:
+        return bool(
+            self.text
+            or self.provider
+            or self.flow
+            or self.shows
+            or self.minor_min is not None
+            or self.waiting_min is not None
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A case of the list, with what its row shows beside it."""
+
+    case: Case
+    overview: Overview | None
+    looked_up_at: datetime | None
+    payload: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """A page of the queue. `after` is the cursor of what follows, "" at the end."""
+
+    now: datetime
+    rows: tuple[Row, ...]
+    backlog: Backlog
+    providers: tuple[str, ...]
+    flows: tuple[str, ...]
+    after: str = ""
+
+
+def list_cases(*, teams: Sequence[str], asked: Asked) -> Listed:
+    """Read one page of cases with the backlog over it. Raises `Invalid` for a cursor that can't be read."""
+    now = database_now()
+    backlog = backlog_of(teams=teams, now=now)
+    condition = _condition(asked, teams, now)
+    ids = [] if condition is None else _page_ids(teams, asked, condition)
+    shown = ids[:PAGE_ROWS]
+    rows = _rows(shown, now)
+    after = ""
+    if len(ids) > PAGE_ROWS and rows:
+        after = _cursor(rows[-1].case)
+    providers, flows = _choices(teams)
+    return Listed(now=now, rows=rows, backlog=backlog, providers=providers, flows=flows, after=after)
+
+
+# --- Which cases, in which order --------------------------------------------------------------------------
+
+
+def _condition(asked: Asked, teams: Sequence[str], now: datetime) -> Q | None:
+    """The filters as one condition; None when nothing can match."""
+    condition = Q(state=_STATES[asked.view])
+    if asked.view is View.SOON:
+        condition &= Q(worsens_at__lte=now + SOON)
+    if asked.view is View.CONFLICT:
+        condition &= Q(kind="conflict")
+    if asked.text:
+        named = find_named(asked.text, teams=teams)
+        if not named:
+            return None
+        condition &= _of_named(named)
+    for column, value in (("provider_slug", asked.provider), ("flow_name", asked.flow)):
+        if value:
+            condition &= Q(**{column: value})
+    if asked.shows:
+        condition &= Q(need=asked.shows) | Q(finding=asked.shows)
+    if asked.minor_min is not None:
+        condition &= Q(at_risk_minor__gte=asked.minor_min)
+    if asked.waiting_min is not None:
+        condition &= Q(opened_at__lte=now - asked.waiting_min)
+    return condition
+
+
+def _of_named(named: Named) -> Q:
+    return Q(pk__in=named.cases) | Q(operation__in=named.operations) | Q(run__in=named.runs)
+
+
+def _page_ids(teams: Sequence[str], asked: Asked, condition: Q) -> list[str]:
+    """The ids of one page and one more, in order; each team read by its index, then merged."""
+    state = _STATES[asked.view]
+    order = _ORDERS[state]
+    if asked.after:
+        condition &= _beyond(state, asked.after)
+
+    def of_team(team: str) -> QuerySet[Case, Any]:
+        return Case.objects.filter(condition, team=team).order_by(*order)
+
+    return merged_ids(teams, of_team, order, PAGE_ROWS + 1)
+
+
+def merged_ids(
+    teams: Sequence[str], of_team: Callable[[str], QuerySet[Any, Any]], order: tuple[str, ...], rows_max: int
+) -> list[str]:
+    """The first ids of several teams' lists taken together.
+
+    One list by `team IN (…)` would have to be sorted whole; each team's own list is the order of an index.
+    """
+    columns = [name.lstrip("-") for name in order if name.lstrip("-") != "id"]
+    parts = [of_team(team).values_list("id", *columns)[:rows_max] for team in teams]
+    if not parts:
+        return []
+    rows = parts[0] if len(parts) == 1 else parts[0].union(*parts[1:], all=True).order_by(*order)[:rows_max]
+    return [row[0] for row in rows]
+
+
+def _cursor(case: Case) -> str:
+    match CaseState(case.state):
+        case CaseState.RESOLVED:
+            return keyset.pack(case.resolved_at, case.pk)
+        case CaseState.NEEDS_DECISION:
+            return keyset.pack(case.worsens_at, case.at_risk_minor, case.pk)
+        case _:
+            return keyset.pack(case.opened_at, case.pk)
+
+
+def _beyond(state: CaseState, cursor: str) -> Q:
+    """What comes after the cursor. The first column's bound is apart, so that an index can start there."""
+    if state is CaseState.NEEDS_DECISION:
+        at, minor, pk = keyset.unpack(cursor, datetime, int, str)
+        return after_in_queue(at, minor, pk)
+    at, pk = keyset.unpack(cursor, datetime, str)
+    if state is CaseState.RESOLVED:
+        return Q(resolved_at__lte=at) & (Q(resolved_at__lt=at) | Q(id__lt=pk))
+    return Q(opened_at__gte=at) & (Q(opened_at__gt=at) | Q(id__gt=pk))
+
+
+def after_in_queue(at: object, minor: object, pk: object) -> Q:
+    """What comes after this place in the order of the queue."""
+    return Q(worsens_at__gte=at) & (
+        Q(worsens_at__gt=at) | Q(at_risk_minor__lt=minor) | Q(at_risk_minor=minor, id__gt=pk)
+    )
+
+
+def before_in_queue(at: object, minor: object, pk: object) -> Q:
+    """What comes before this place in the order of the queue."""
+    return Q(worsens_at__lte=at) & (
+        Q(worsens_at__lt=at) | Q(at_risk_minor__gt=minor) | Q(at_risk_minor=minor, id__lt=pk)
+    )
+
+
+# --- What a row shows -------------------------------------------------------------------------------------
+
+
+def _rows(ids: Sequence[str], now: datetime) -> tuple[Row, ...]:
+    small = When(payload_length__lte=PAYLOAD_READ_MAX, then=F("operation__payload"))
+    cases = (
+        Case.objects.filter(pk__in=ids)
+        .select_related("operation__call", "run__flow_version")
+        .defer(
+            "operation__payload",
+            "operation__refusal",
+            "operation__known_effect",
+            "operation__call__args",
+            "operation__call__result",
+            "run__input",
+            "run__output",
+            "run__end_reason",
+        )
+        .annotate(payload_length=Length("operation__payload"))
+        .annotate(small_payload=FirstOf(small, default=Value(None), output_field=BinaryField(null=True)))
+    )
+    by_id: dict[str, Any] = {case.pk: case for case in cases}
+    listed = [by_id[one] for one in ids if one in by_id]
+    overviews = answers_of(listed, now=now)
+    latest = Lookup.objects.filter(case__in=ids).order_by("case", "-number").distinct("case")
+    looked: dict[str, datetime] = dict(latest.values_list("case_id", "asked_at"))
+    return tuple(
+        Row(
+            case=case,
+            overview=overviews.get(case.pk),
+            looked_up_at=looked.get(case.pk),
+            payload=bytes(case.small_payload or b""),
+        )
+        for case in listed
+    )
+
+
+# --- Around the list --------------------------------------------------------------------------------------
+
+
+def _choices(teams: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What the filters offer: every account, and the teams' flows."""
+    flows = Flow.objects.filter(team__in=teams).order_by("name").values_list("name", flat=True)
+    providers = ProviderAccount.objects.order_by("slug").values_list("slug", flat=True)
+    return tuple(providers[:200]), tuple(dict.fromkeys(flows[:200]))
+
+
+# --- Where a case stands ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """The neighbours of a case in the queue, and its number in it where it is in it."""
+
+    previous: str = ""
+    next: str = ""
+    number: int | None = None
+    total: int = 0
+
+
+def place_of(case: Case, *, teams: Sequence[str]) -> Place:
+    """Where the case stands among those that need a decision; a settled one between its old neighbours."""
+    waiting = Case.objects.filter(team__in=teams, state=CaseState.NEEDS_DECISION).exclude(pk=case.pk)
+    key = (case.worsens_at, case.at_risk_minor, case.pk)
+    later = waiting.filter(after_in_queue(*key)).order_by("worsens_at", "-at_risk_minor", "id")
+    earlier = waiting.filter(before_in_queue(*key)).order_by("-worsens_at", "at_risk_minor", "-id")
+    inside = case.state == CaseState.NEEDS_DECISION
+    return Place(
+        previous=earlier.values_list("pk", flat=True).first() or "",
+        next=later.values_list("pk", flat=True).first() or "",
+        number=capped(earlier) + 1 if inside else None,
+        total=capped(waiting) + inside,
+    )
