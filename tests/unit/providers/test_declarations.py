@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from reconciliation.contracts import KeyFormat, LookupKind, VerifiedWith, WindowKind
+from reconciliation.contracts import (
+    CompareAs,
+    Contract,
+    KeyFormat,
+    KeyScope,
+    LookupKind,
+    OnInFlight,
+    OnOtherPayload,
+    Replays,
+    VerifiedWith,
+    WindowKind,
+)
 from reconciliation.providers import registry
 from reconciliation.providers.declaration import read_file
 from reconciliation.providers.tables import DeclarationInvalid
@@ -15,6 +30,7 @@ from reconciliation.providers.templates import Template, TemplateFault, Values, 
 from tests.contract.declaring import DECLARATION, declare
 
 URL = "https://api.shop.example/v1"
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def faults(folder: Path, *changes: tuple[str, str], text: str = DECLARATION) -> list[str]:
@@ -333,3 +349,60 @@ def test_one_wrong_file_stops_the_reading_and_a_second_account_of_a_name_is_one(
     with pytest.raises(DeclarationInvalid, match=r"sandbox-mail\.toml already"):
         registry.all_accounts()
     assert any("no folder is there" in one for one in registry.problems())
+
+
+FORKING = """
+import os
+import django
+django.setup()
+from reconciliation.providers import registry
+parents = registry.adapter("sandbox-mail")
+child = os.fork()
+if child == 0:
+    os._exit(0 if registry.adapter("sandbox-mail") is not parents else 1)
+_, status = os.waitpid(child, 0)
+raise SystemExit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_forked_process_takes_connections_of_its_own() -> None:
+    environ = {
+        **os.environ,
+        "SANDBOX_URL": "http://127.0.0.1:9",
+        "DJANGO_SETTINGS_MODULE": "console.settings",
+    }
+    done = subprocess.run([sys.executable, "-c", FORKING], cwd=ROOT, env=environ, check=False, timeout=60)
+    assert done.returncode == 0
+
+
+# --- the documentation ---
+
+
+def test_the_example_in_the_documentation_is_a_right_file(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "providers" / "declared.md").read_text()
+    path = tmp_path / "example.toml"
+    path.write_text(page.split("```toml\n", 1)[1].split("```", 1)[0])
+    environ = {"ACME_URL": "https://api.acme.example/v1", "ACME_TOKEN": "a-token"}
+    declared = read_file(path, shown_as="example.toml", environ=environ)
+    assert declared.account.configured
+    assert set(declared.http.sends) == {"", "billing.refund"}
+
+
+def test_the_documentation_names_every_field_of_the_contract_and_every_word_of_it() -> None:
+    page = (ROOT / "docs" / "providers" / "declared.md").read_text()
+    names = [one.name for one in fields(Contract) if one.name != "receipt"]
+    words = [
+        word.value
+        for kind in (
+            KeyFormat,
+            KeyScope,
+            WindowKind,
+            OnOtherPayload,
+            OnInFlight,
+            Replays,
+            LookupKind,
+            CompareAs,
+        )
+        for word in kind
+    ]
+    assert [one for one in [*names, *words] if f"`{one}`" not in page] == []
