@@ -255,9 +255,25 @@ CONTENT_SECURITY_POLICY = {
 BROKER_URL = os.environ.get("BROKER_URL", "") or "redis://127.0.0.1:6379/0"
 RECOURSE_SWEEP_SECONDS = number("RECOURSE_SWEEP_SECONDS", default=5, minimum=0.05)
 
+# The first wait between two lookups of a case; it doubles from there, with full jitter.
+RECOURSE_LOOKUP_BASE_SECONDS = number("RECOURSE_LOOKUP_BASE_SECONDS", default=1.0, minimum=0.01)
+# After this long without a worker of its pinned version, while another version works, a run says so.
+RECOURSE_VERSION_SILENT_SECONDS = number("RECOURSE_VERSION_SILENT_SECONDS", default=900, minimum=1)
+
 CELERY_BROKER_URL = BROKER_URL
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-CELERY_BROKER_TRANSPORT_OPTIONS = {"socket_connect_timeout": 5, "socket_timeout": 30}
+# A worker waits for its broker for as long as it takes; whoever only sends a wake-up call doesn't: the
+# sweeper makes every call again, and an operator's page must not hang on a broker that is away.
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_BROKER_CONNECTION_TIMEOUT = 2
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "max_retries": 1,
+    "interval_start": 0,
+    "interval_step": 0.1,
+    "interval_max": 0.2,
+    "socket_connect_timeout": 2,
+    "socket_timeout": 30,
+}
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 # The database is the truth; nobody reads a task's result.

@@ -1,0 +1,67 @@
+"""A broker that is away delays nobody and is found again by whoever needs it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from console.embedded import folders, valkey
+from tests.processes import Spawn, start_celery_beat, start_celery_worker, until
+
+BARELY_SECONDS = 3.0  # without the settings that this guards it took six and more
+
+
+@pytest.fixture
+def home() -> Iterator[folders.Home]:
+    """A folder for a broker of the test's own."""
+    folder = Path(tempfile.mkdtemp(prefix="recourse-broker-"))
+    folder.chmod(0o755)
+    yield folders.prepare(folder / "state")
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://127.0.0.1:1/0",
+        "redis+socket:///tmp/no-broker-here.sock?virtual_host=0",
+        "amqp://127.0.0.1:1//",
+    ],
+)
+def test_a_wake_up_call_without_a_broker_is_given_up_at_once(
+    spawn: Spawn, app_env: dict[str, str], url: str
+) -> None:
+    program = (
+        "import time; from reconciliation.waking import wake; began = time.monotonic(); wake('sweep');"
+        " print('took', time.monotonic() - began)"
+    )
+    caller = spawn.manage("shell", "-c", program, env={**app_env, "BROKER_URL": url})
+    took = float(caller.wait_for(r"^took ([\d.]+)$").group(1))
+    assert "wake_up_lost" in caller.output()
+    assert took < BARELY_SECONDS
+
+
+def test_worker_and_beat_outlive_their_broker_and_find_the_next_one(
+    spawn: Spawn, app_env: dict[str, str], home: folders.Home
+) -> None:
+    first = valkey.start(home)
+    env = {**app_env, "BROKER_URL": first.url}
+    worker = start_celery_worker(spawn, env=env)
+    beat = start_celery_beat(spawn, env=env)
+    worker.wait_for(r"sweep\S* ?\S* succeeded")
+    first.child.process.kill()
+    first.child.process.wait()
+    worker.wait_for(r"Connection to broker lost|Cannot connect to")
+    done_before = worker.output().count(" succeeded in ")
+    second = valkey.start(home)
+    try:
+        assert any(worker.output().count(" succeeded in ") > done_before for _ in until(45)), worker.output()
+        assert beat.running()
+    finally:
+        worker.kill_group()
+        beat.kill_group()
+        second.child.stop()
