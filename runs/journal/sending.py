@@ -79,9 +79,11 @@ def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: s
 
     The same attempt id again, while it is open and the token valid, says go with less time. Raises
     `StaleToken`, `RunPaused`, `RunEnded`, `NotSendable`, `StartWindowPassed`, `AttemptEnded`, `NotFound`.
-    A budget that would be exceeded, or an approval that has ended, pauses the run first.
+    A budget that would be exceeded, or an approval that has ended, pauses the run first. Owns its
+    transaction: inside another one, "go" would be said before it is durable, and that is a `RuntimeError`.
     """
     check_client_id(attempt_id, where="attempt_id")
+    _require_own_transaction()
     asked = {"operation": operation_id, "team": team, "token": token, "attempt_id": attempt_id}
     go = _try_statement(asked) if could_be_id(operation_id) and could_be_id(token) else None
     if go is not None:
@@ -92,6 +94,13 @@ def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: s
     if isinstance(answer, Refusal):
         raise answer
     return answer
+
+
+def _require_own_transaction() -> None:
+    # As `transaction.atomic(durable=True)` checks it, for a statement that commits by itself. The blocks that
+    # Django's test cases put around a test don't count, there as here.
+    if connection.in_atomic_block and not getattr(connection.atomic_blocks[-1], "_from_testcase", False):
+        raise RuntimeError("begin_send must not be called inside a transaction: its go would not be durable")
 
 
 def _try_statement(asked: dict[str, Any]) -> Go | None:

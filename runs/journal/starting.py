@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import ClassVar
 
 from django.db import transaction
@@ -10,7 +11,7 @@ from django.db import transaction
 from runs import audit
 from runs.actors import Actor
 from runs.canonical import canonicalise
-from runs.ids import new_id
+from runs.ids import could_be_id, new_id
 from runs.models import NAME_LENGTH, Approval, Flow, FlowVersion, Run
 from runs.money import Money
 from runs.refusals import Invalid, Refusal
@@ -80,7 +81,7 @@ def start_run(
             "budget_currency": budget_limit.currency if budget_limit else "",
             "budget_limit_minor": budget_limit.minor if budget_limit else None,
             "approval": approval,
-            "approval_until_at": (approval.withdrawn_at or approval.expires_at) if approval else None,
+            "approval_until_at": _approval_ends_at(approval),
         }
         # Two starts at once: one inserts, the other waits for the first's commit and finds its row.
         run, created = Run.objects.get_or_create(
@@ -150,7 +151,15 @@ def _pin_version(flow: Flow, version: str, digest: str) -> FlowVersion:
 def _find_approval(team: str, approval_id: str) -> Approval | None:
     if not approval_id:
         return None
-    approval = Approval.objects.filter(pk=approval_id, team=team).first()
+    # Locked until the run is there: whoever withdraws the approval meanwhile finds the run that refers to it.
+    approvals = Approval.objects.select_for_update(no_key=True).filter(pk=approval_id, team=team)
+    approval = approvals.first() if could_be_id(approval_id) else None
     if approval is None:
         raise Invalid("approval must name a record that an approver made.", where="approval")
     return approval
+
+
+def _approval_ends_at(approval: Approval | None) -> datetime | None:
+    if approval is None:
+        return None
+    return min(approval.expires_at, approval.withdrawn_at or approval.expires_at)
