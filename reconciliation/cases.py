@@ -40,12 +40,14 @@ from runs.states import Claim, GrantState, MatchedBy, OperationState
 
 BY_POLICY = Actor(ActorKind.POLICY, POLICY)
 
-# Backoff between lookups: fast enough that a lost reply settles before anybody looks, then slower.
-LOOKUP_BASE_SECONDS = 1.0
+# The backoff between lookups starts fast enough that a lost reply settles before anybody looks, and slows
+# down to this.
 LOOKUP_CAP_SECONDS = 300.0
 # In needs_decision we still look now and then, so that what a provider shows late settles by itself; after
 # so many looks only a person asks again.
 LOOKUPS_BY_ITSELF_MAX = 40
+# The column's length; the evidence has the rest.
+BECAUSE_LENGTH_MAX = 300
 
 
 def open_case_of(locked: LockedOperation) -> Case | None:
@@ -84,7 +86,8 @@ def open_case(locked: LockedOperation, *, kind: CaseKind, because: str) -> Case:
         number=(numbers.first() or 0) + 1,
         kind=kind,
         state=CaseState.LOOKING_UP,
-        opened_because=because,
+        # It may quote what a sender or a provider said, at any length.
+        opened_because=because[:BECAUSE_LENGTH_MAX],
         next_lookup_at=now if contract.has_lookup else None,
         provider_slug=operation.provider_id,
         flow_name=run.flow.name,
@@ -249,7 +252,7 @@ def _keep_looking(locked: LockedOperation, case: Case, not_before_at: datetime |
 
 def backoff(case: Case) -> timedelta:
     """Exponential backoff with full jitter over the lookups made so far, at least a tenth of its ceiling."""
-    base = float(getattr(settings, "RECOURSE_LOOKUP_BASE_SECONDS", LOOKUP_BASE_SECONDS))
+    base: float = settings.RECOURSE_LOOKUP_BASE_SECONDS
     ceiling = min(LOOKUP_CAP_SECONDS, base * 2 ** min(case.lookups_count, 16))
     return timedelta(seconds=ceiling * random.uniform(0.1, 1.0))  # noqa: S311 - jitter, not a secret
 

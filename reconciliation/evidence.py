@@ -1,8 +1,9 @@
-"""What a person attaches to a case: kept beside the rest, and settling nothing by itself."""
+"""Evidence beyond lookups: how a sender's words are bounded, and what a person attaches to a case."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from django.db import transaction
 
@@ -17,6 +18,20 @@ from runs.locking import lock_operation
 from runs.models import Evidence
 from runs.refusals import Invalid
 from runs.states import Claim, EvidenceKind
+
+# A sender's own words about an error: a sentence, or a traceback's end. Longer ones are cut and marked.
+TEXT_SEEN_MAX = 4_000
+
+
+def cut_texts(seen: dict[str, Any]) -> dict[str, Any]:
+    """Return what a sender saw with its own words cut to length; `cut` has their full length and digest."""
+    cut = {
+        name: {"length": len(text), "sha256": digest(text.encode())}
+        for name, text in seen.items()
+        if isinstance(text, str) and len(text) > TEXT_SEEN_MAX
+    }
+    shortened = {name: value[:TEXT_SEEN_MAX] if name in cut else value for name, value in seen.items()}
+    return {**shortened, "cut": cut} if cut else shortened
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from django.db import transaction
 
 from reconciliation import cases
+from reconciliation.evidence import cut_texts
 from reconciliation.intake import take_in_operation
 from reconciliation.models import Case
 from reconciliation.providers import registry
@@ -207,6 +208,7 @@ def _receive(report: _Report, match: ReceiptMatch | None) -> dict[str, Any]:
             answer, refusal = _receive_new(locked, report, match)
     # What was refused is kept all the same: the refusal is raised after its commit.
     if refusal is not None:
+        refusal.details.setdefault("case", answer["case"])
         raise refusal
     return answer
 
@@ -282,7 +284,7 @@ def _keep(
     else:
         kind = EvidenceKind.LATE_REPORT
     redactor = Redactor()
-    seen = report.seen.as_json()
+    seen = cut_texts(report.seen.as_json())
     seen["headers"] = [list(pair) for pair in redactor.headers(report.seen.headers)]
     seen["attempt_id"] = report.attempt_id
     if match is not None:
