@@ -76,6 +76,11 @@ def exponent(currency: str) -> int:
     return _EXPONENTS[currency]
 
 
+def codes_with_digits(digits: int) -> tuple[str, ...]:
+    """Return the current codes whose minor unit has so many decimal digits, for a question over amounts."""
+    return tuple(_CODES_BY_EXPONENT.get(digits, "").split())
+
+
 def format_money(money: Money) -> str:
     """Return the exact amount for people: "€1,240.00"; otherwise by code, "JPY 1,240" or "KWD 1.240"."""
     digits = exponent(money.currency)

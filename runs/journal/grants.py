@@ -27,10 +27,10 @@ def make_grant(
     """Permit one more attempt with the same key, inside a window of time. Needs the operation's lock.
 
     The run becomes claimable when the agent is to carry it out. Raises `MoveRefused` unless the operation
-    is sent_unknown.
+    is sent_unknown and in doubt: the usual reply settles what isn't, and doesn't look for grants.
     """
     operation = locked.operation
-    if operation.state != OperationState.SENT_UNKNOWN:
+    if operation.state != OperationState.SENT_UNKNOWN or operation.in_doubt_since_at is None:
         raise MoveRefused(f"Operation {operation.pk} is {operation.state}.", state=operation.state)
     end_grants(operation, GrantState.VOID, locked, "replaced by a later grant")
     grant = Grant.objects.create(

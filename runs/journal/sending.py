@@ -8,10 +8,11 @@ for a grant.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from django.db import IntegrityError, connection, transaction
+from django.db.models import Max
 
 from runs import audit
 from runs.actors import CONSOLE_SENDER, Actor, ActorKind
@@ -88,7 +89,7 @@ def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: s
     go = _try_statement(asked) if could_be_id(operation_id) and could_be_id(token) else None
     if go is not None:
         return go
-    with transaction.atomic():
+    with transaction.atomic(durable=True):
         answer = _decide_slowly(lock_operation(operation_id=operation_id, team=team), asked)
     # A pause is kept: the refusal is raised after its commit.
     if isinstance(answer, Refusal):
@@ -235,21 +236,33 @@ def _exceeds_budget(run: Run, operation: Operation) -> bool:
 
 
 def begin_repeat_by_console(*, grant_id: str, attempt_id: str) -> Go:
-    """Consume a grant whose executor is the console, and say go to its own sender. Owns its transaction."""
-    grant = Grant.objects.filter(pk=grant_id).only("operation_id").first()
+    """Consume a grant whose executor is the console, and say go to its own sender. Owns its transaction.
+
+    A pause for the outcome is what the grant answers; one for frozen sending stands against it, as does the
+    end of the run: whoever granted the repeat did so for a run that was to go on.
+    """
+    check_client_id(attempt_id, where="attempt_id")
+    grant = Grant.objects.filter(pk=grant_id).only("operation_id").first() if could_be_id(grant_id) else None
     if grant is None:
         raise NotSendable(f"There is no grant {grant_id}.", reason="no_grant")
-    with transaction.atomic():
+    with transaction.atomic(durable=True):
         locked = lock_operation(operation_id=grant.operation_id, team=None)
+        run = locked.run
+        if run.state in RUN_ENDED:
+            raise RunEnded(f"Run {run.id} is {run.state}.", run=run.id, state=run.state)
+        if PauseReason.FROZEN in run.paused_reasons:
+            raise paused_refusal(run)
         again = Attempt.objects.filter(operation=locked.operation, attempt_id=attempt_id).first()
-        if again is not None:
-            return _go_again(locked, again, "")
-        return _go_by_grant(locked, Executor.CONSOLE, attempt_id, "")
+        if again is None:
+            return _go_by_grant(locked, Executor.CONSOLE, attempt_id, "")
+        if again.executor == Executor.CONSOLE and again.grant_id != grant_id:
+            raise AttemptEnded(f"Attempt {attempt_id} was made by another grant.", outcome=again.outcome)
+        return _go_again(locked, again, "")
 
 
 def _go_by_grant(locked: LockedOperation, executor: Executor, attempt_id: str, token: str) -> Go:
     """sent_unknown → sent_unknown: one more attempt with the same key and bytes, by a single-use grant."""
-    run, operation, now = locked.run, locked.operation, locked.now
+    operation, now = locked.operation, locked.now
     grant = Grant.objects.select_for_update().filter(operation=operation, state=GrantState.OPEN).first()
     if grant is None or grant.executor != executor:
         raise NotSendable(
@@ -258,18 +271,7 @@ def _go_by_grant(locked: LockedOperation, executor: Executor, attempt_id: str, t
             reason="outcome_unknown",
             state=operation.state,
         )
-    if grant.follows_attempt != operation.attempts_count:
-        raise NotSendable(f"Grant {grant.pk} follows an earlier attempt.", reason="grant_void")
-    if now < grant.not_before_at:
-        raise NotSendable(
-            f"Grant {grant.pk} starts at {grant.not_before_at.isoformat()}.",
-            reason="grant_not_yet",
-            starts_in_ms=int((grant.not_before_at - now) / timedelta(milliseconds=1)) + 1,
-        )
-    if now > grant.not_after_at:
-        raise NotSendable(f"Grant {grant.pk} has run out.", reason="grant_expired")
-    if run.approval_until_at is not None and run.approval_until_at <= now:
-        raise NotSendable(f"The approval of run {run.id} has ended.", reason="approval")
+    _refuse_grant(locked, grant)
     consumed = Grant.objects.filter(pk=grant.pk, state=GrantState.OPEN).update(
         state=GrantState.CONSUMED, ended_at=now, end_reason=f"attempt {attempt_id}"
     )
@@ -277,6 +279,37 @@ def _go_by_grant(locked: LockedOperation, executor: Executor, attempt_id: str, t
         raise NotSendable(f"Grant {grant.pk} is used.", reason="grant_void")
     attempt = _mint_attempt(locked, grant, executor, attempt_id, token)
     return _go(operation, attempt, start_within_ms=attempt.start_within_ms, replayed=False)
+
+
+def _refuse_grant(locked: LockedOperation, grant: Grant) -> None:
+    run, operation, now = locked.run, locked.operation, locked.now
+    if grant.follows_attempt != operation.attempts_count:
+        raise NotSendable(f"Grant {grant.pk} follows an earlier attempt.", reason="grant_void")
+    starts_at = max(grant.not_before_at, _quiet_at(operation) or grant.not_before_at)
+    if now < starts_at:
+        raise NotSendable(
+            f"Grant {grant.pk} starts at {starts_at.isoformat()}.",
+            reason="grant_not_yet",
+            starts_in_ms=int((starts_at - now) / timedelta(milliseconds=1)) + 1,
+        )
+    if now > grant.not_after_at:
+        raise NotSendable(f"Grant {grant.pk} has run out.", reason="grant_expired")
+    if run.approval_until_at is not None and run.approval_until_at <= now:
+        raise NotSendable(f"The approval of run {run.id} has ended.", reason="approval")
+
+
+def _quiet_at(operation: Operation) -> datetime | None:
+    """When the last attempt that may still be on its way can no longer reach the provider.
+
+    The grant's own time comes from the policy, which knows more (lease ends, the contract); this is the rule
+    that the journal keeps whoever made the grant (DESIGN, quiet time).
+    """
+    on_their_way = Attempt.objects.filter(
+        operation=operation,
+        outcome__in=[AttemptOutcome.OPEN, AttemptOutcome.UNKNOWN, AttemptOutcome.UNREPORTED],
+    )
+    latest: datetime | None = on_their_way.aggregate(at=Max("quiet_after_at"))["at"]
+    return latest
 
 
 def _mint_attempt(
@@ -303,6 +336,8 @@ def _mint_attempt(
     operation.attempts_count = attempt.number
     operation.last_quiet_at = max(operation.last_quiet_at or now, attempt.quiet_after_at)
     operation.save(update_fields=["attempts_count", "last_quiet_at"])
+    if not operation.sent_by:
+        _pin(operation, executor, account)
     audit.append(
         audit.Event(
             action="operation.sent_again",
@@ -315,3 +350,20 @@ def _mint_attempt(
         )
     )
     return attempt
+
+
+def _pin(operation: Operation, executor: Executor, account: ProviderAccount) -> None:
+    """Pin who sends and through what (law 5), where the first request was somebody else's."""
+    operation.sent_by = executor
+    operation.sent_adapter_version, operation.sent_endpoint = account.adapter_version, account.endpoint
+    operation.sent_region = account.region
+    operation.sent_credential_fingerprint = account.credential_fingerprint
+    operation.save(
+        update_fields=[
+            "sent_by",
+            "sent_adapter_version",
+            "sent_endpoint",
+            "sent_region",
+            "sent_credential_fingerprint",
+        ]
+    )
