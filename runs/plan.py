@@ -23,11 +23,14 @@ def build_plan(run: Run, *, only_turn: int | None = None) -> dict[str, Any]:
 
     Queries don't grow with the number of turns: one each for turns, calls, operations, receipts, grants.
     """
-    turns = Turn.objects.filter(run=run).order_by("index")
-    calls = Call.objects.filter(run=run).order_by("turn_id", "position")
+    saved = Turn.objects.filter(run=run).order_by("index")
+    chosen = Call.objects.filter(run=run).order_by("turn_id", "position")
     if only_turn is not None:
-        turns = turns.filter(index=only_turn)
-        calls = calls.filter(turn__index=only_turn)
+        saved = saved.filter(index=only_turn)
+        chosen = chosen.filter(turn__index=only_turn)
+    # In this order: a turn may be saved meanwhile, and an effect seen without its operation would look like
+    # a read, which anybody may repeat.
+    turns, calls = list(saved), list(chosen)
     operations = {one.call_id: one for one in Operation.objects.filter(run=run)}
     facts = _Facts(run, list(operations.values()))
     by_turn: dict[int, list[dict[str, Any]]] = {}

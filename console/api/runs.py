@@ -62,7 +62,7 @@ def list_runs(
     flow: Query[QueryText | None] = None,
     state: Query[Literal["open", "paused", "completed", "abandoned"] | None] = None,
     external_id: Query[QueryText | None] = None,
-    wait: Query[Annotated[int, Field(ge=0, le=listing.WAIT_SECONDS_MAX)]] = 0,
+    wait: Query[Annotated[int, Field(ge=0, le=listing.WAIT_SECONDS_MAX)] | None] = None,
     after: Query[QueryText | None] = None,
 ) -> HttpResponse:
     """List runs, newest first; with `claimable=1` those of a flow that a worker may claim now, oldest first.
@@ -81,7 +81,7 @@ def list_runs(
         raise Invalid("Name the flow whose runs you can work on.", where="query: flow")
     if state is not None or external_id is not None:
         raise Invalid("claimable=1 takes flow, wait and after only.", where="query: claimable")
-    return answered(200, listing.claimable_runs(team=team, flow=flow, after=after, wait_seconds=wait))
+    return answered(200, listing.claimable_runs(team=team, flow=flow, after=after, wait_seconds=wait or 0))
 
 
 @router.get(

@@ -59,9 +59,8 @@ def test_the_same_report_again_is_the_same_answer_at_any_time(world: World) -> N
 def test_a_record_may_come_as_text_or_bytes(world: World, form: str) -> None:
     made = sent(world.worker)
     body = made.receipt()
-    record = f'{{"id": "{body["reference"]}", "idempotency_key": "{made.key}", "status": "succeeded",' + (
-        '"sku": "FC-20", "quantity": 40}'
-    )
+    record = f'{{"id": "{body["reference"]}", "idempotency_key": "{made.key}", "status": "succeeded",'
+    record += '"sku": "FC-20", "quantity": 40}'
     given = (
         {"body": record} if form == "text" else {"body_base64": base64.b64encode(record.encode()).decode()}
     )
