@@ -17,6 +17,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 from runs import audit
 from runs.actors import Actor, ActorKind
 from runs.ids import check_client_id, could_be_id
+from runs.journal.evidence import storable_text
 from runs.journal.pausing import add_pause_reason, drop_pause_reason, end_lease, refresh_outcome_pause
 from runs.locking import Locked, database_now, lock_run
 from runs.models import NAME_LENGTH, Attempt, FlowVersion, Lease, Operation, Run
@@ -140,7 +141,7 @@ def claim(
     """
     check_client_id(claim_id, where="claim_id")
     check_client_id(worker, where="worker")
-    if not 1 <= len(flow_version) <= NAME_LENGTH or "\x00" in flow_version:
+    if not 1 <= len(flow_version) <= NAME_LENGTH or storable_text(flow_version) != flow_version:
         raise Invalid(f"flow_version must be text of 1 to {NAME_LENGTH} characters.", where="flow_version")
     if not LEASE_SECONDS_MIN <= lease_seconds <= LEASE_SECONDS_MAX:
         raise Invalid(

@@ -12,6 +12,7 @@ from runs import audit
 from runs.actors import Actor
 from runs.canonical import canonicalise
 from runs.ids import could_be_id, new_id
+from runs.journal.evidence import storable_text
 from runs.models import NAME_LENGTH, Approval, Flow, FlowVersion, Run
 from runs.money import Money
 from runs.refusals import Invalid, Refusal
@@ -114,9 +115,9 @@ def _check_words(*, flow: str, flow_version: str, external_id: str, flow_digest:
         ("flow_version", flow_version, NAME_LENGTH),
         ("external_id", external_id, EXTERNAL_ID_LENGTH_MAX),
     ):
-        if not value.strip() or len(value) > length_max:
+        if not value.strip() or len(value) > length_max or storable_text(value) != value:
             raise Invalid(f"{where} must be text of 1 to {length_max} characters.", where=where)
-    if len(goal) > GOAL_LENGTH_MAX:
+    if len(goal) > GOAL_LENGTH_MAX or storable_text(goal) != goal:
         raise Invalid(f"goal must be at most {GOAL_LENGTH_MAX} characters.", where="goal")
     hexadecimal = all(character in "0123456789abcdef" for character in flow_digest)
     if flow_digest and (len(flow_digest) != DIGEST_HEX_LENGTH or not hexadecimal):
