@@ -28,8 +28,6 @@ log = structlog.get_logger(__name__)
 
 # One pass is bounded; what is left over is the next pass's, seconds later, oldest first.
 BATCH_MAX = 200
-# When no worker of the pinned version has come for this long, a person is told (DESIGN §4).
-VERSION_SILENT_SECONDS = 15 * 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,8 +111,7 @@ def _sends_due(now: datetime) -> list[str]:
 
 
 def _versions_missing(now: datetime) -> list[str]:
-    seconds = float(getattr(settings, "RECOURSE_VERSION_SILENT_SECONDS", VERSION_SILENT_SECONDS))
-    since = now - timedelta(seconds=seconds)
+    since = now - timedelta(seconds=settings.RECOURSE_VERSION_SILENT_SECONDS)
     # Only where another version of the flow is at work: a flow that nobody runs at all is merely idle.
     waiting = (
         Run.objects.filter(state=RunState.OPEN, lease_token__isnull=True, created_at__lte=since)
