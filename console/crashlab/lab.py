@@ -18,8 +18,9 @@ from console.crashlab.trials import PROVIDERS, WINDOWS, Lab, Result, run_trial
 from console.embedded.demo import PROJECT, Demo
 from console.sandbox.control import SandboxControl
 
-# Trials mostly wait (for leases and quiet times to end), so more than there are processors.
-SIDE_BY_SIDE = 12
+# Trials mostly wait (for leases and quiet times to end), so more than there are processors; not so many
+# that starting them costs an agent its lease of 5 seconds.
+SIDE_BY_SIDE = 4 * (os.cpu_count() or 1)
 LAB_ENVIRONMENT = {
     "RECOURSE_PROVIDERS_DIR": str(Path(__file__).parent / "providers"),
     "RECOURSE_SWEEP_SECONDS": "0.5",

@@ -36,6 +36,7 @@ LEASE_SECONDS = 5
 # Quiet time, three lookups, a decision and a repeat take some 20 s; the rest is a loaded machine.
 TRIAL_SECONDS_MAX = 180
 LOOK_SECONDS = 0.2
+WINDOW_TRIES_MAX = 3
 SETTLED = ("confirmed", "rejected", "abandoned")
 
 
@@ -85,7 +86,8 @@ class Agent:
             "lease_seconds": LEASE_SECONDS,
             "wait_seconds": TRIAL_SECONDS_MAX / 2,
         }
-        self._log = (lab.folder / f"{external_id}.log").open("ab")
+        self._log_file = lab.folder / f"{external_id}.log"
+        self._log = self._log_file.open("ab")
         self.process = subprocess.Popen(
             processes.guarded(
                 [sys.executable, "-m", "console.crashlab.agent", json.dumps(job)],
@@ -118,7 +120,10 @@ class Agent:
             if found["event"] == event:
                 return found
             if found["event"] == "gone":
-                raise TrialFailed(f"the agent ended before it said {event}")
+                raise TrialFailed(f"the agent ended before it said {event}: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        return self._log_file.read_text(errors="replace").strip().rsplit("\n", 1)[-1][-300:]
 
     def go_on(self) -> None:
         if self.process.stdin is not None:
@@ -167,11 +172,10 @@ def _never_left_behind(agent: Agent) -> Iterator[Agent]:
 def run_trial(lab: Lab, *, number: int, window: str, provider: str) -> Result:
     """Kill an agent in the window, let successors and a person finish, and count."""
     result = Result(number=number, window=window, provider=provider)
-    external_id = f"trial-{number}-{uuid.uuid4().hex[:8]}"
     began = time.monotonic()
     try:
         with SandboxControl(lab.sandbox_url) as sandbox, _api(lab) as api:
-            decided = _kill_one(lab, sandbox, result, external_id)
+            external_id, decided = _get_into_window(lab, sandbox, result)
             _finish(lab, api, result, external_id, decided["run"])
             _start_once_more(lab, sandbox, result, external_id, decided["key"])
             _judge(sandbox, api, result, decided)
@@ -184,6 +188,21 @@ def run_trial(lab: Lab, *, number: int, window: str, provider: str) -> Result:
 def _api(lab: Lab) -> httpx.Client:
     headers = {"Authorization": f"Bearer {lab.person_token}"}
     return httpx.Client(base_url=f"{lab.web_url}/api/v1", headers=headers, timeout=30)
+
+
+def _get_into_window(lab: Lab, sandbox: SandboxControl, result: Result) -> tuple[str, dict[str, Any]]:
+    """See an agent into its window, with a new run if a loaded machine cost it its lease before it got there.
+
+    An agent that gives up early is no kill: its run is not counted, and its window not hit by it.
+    """
+    for tries_left in reversed(range(WINDOW_TRIES_MAX)):
+        external_id = f"trial-{result.number}-{uuid.uuid4().hex[:8]}"
+        try:
+            return external_id, _kill_one(lab, sandbox, result, external_id)
+        except TrialFailed:
+            if not tries_left:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def _kill_one(lab: Lab, sandbox: SandboxControl, result: Result, external_id: str) -> dict[str, Any]:

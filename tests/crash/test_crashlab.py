@@ -56,5 +56,5 @@ def test_a_summary_adds_up_what_the_trials_counted() -> None:
     counts = summed([good, bad], seconds=1.0)
     assert (counts["trials"], counts["requests"], counts["effects"]) == (2, 3, 3)
     assert (counts["duplicates"], counts["losses"], counts["wrong_confirmations"]) == (1, 1, 0)
-    assert counts["hit"]["go"] == 1 and counts["hit"]["committed"] == 0
+    assert (counts["hit"]["go"], counts["hit"]["committed"]) == (1, 0)
     assert counts["problems"] == ["trial 1 (lab-keyed, committed): 2 effects where one was due"]
