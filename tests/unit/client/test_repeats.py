@@ -133,6 +133,8 @@ def test_a_wrong_token_is_named(make_client: Callable[..., Client], stub: StubJo
         ("not a url", "t"),
         ("http://j", "a\nb"),
         ("http://", "t"),
+        ("http://user:word@j", "t"),
+        ("http://j/?a=b", "t"),
     ],
 )
 def test_a_client_that_cannot_work_is_not_made(monkeypatch: pytest.MonkeyPatch, url: str, token: str) -> None:

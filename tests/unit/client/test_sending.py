@@ -416,3 +416,17 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pem)
     return context
+
+
+def test_a_4xx_whose_body_makes_it_no_refusal_is_unknown() -> None:
+    def key_reused(answer: ProviderAnswer) -> bool:
+        code: str = answer.json()["error"]["code"]
+        return code == "key_reused"
+
+    for body, kind in [
+        (b'{"error": {"code": "key_reused"}}', Unknown),
+        (b'{"error": {"code": "sold_out"}}', Rejected),
+        (b"<html>", Unknown),
+    ]:
+        with provider(answers(422, body)) as served, pytest.raises(kind):
+            sender(served.url, undecided=key_reused)(go())

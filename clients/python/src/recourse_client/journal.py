@@ -254,5 +254,7 @@ def _root(url: str) -> str:
         raise NotConfigured(f"the journal's address is no URL: {error}") from error
     if parsed.scheme not in {"http", "https"} or not parsed.host:
         raise NotConfigured("the journal's address must begin with http:// or https:// and name a host")
+    if parsed.userinfo or parsed.query or parsed.fragment:
+        raise NotConfigured("the journal's address takes no user, query or fragment: the token stands apart")
     bare = url.rstrip("/")
     return bare if bare.endswith(API_ROOT) else bare + API_ROOT

@@ -15,7 +15,6 @@ from recourse_client.effects import Effects
 from recourse_client.errors import (
     LeaseLost,
     RecourseError,
-    ReportNotDelivered,
     RunEnded,
     UnreadableAnswer,
 )
@@ -161,7 +160,7 @@ class Run:
         self._lease = self._effects = None
         try:
             effects.deliver_held_back()
-        except (ReportNotDelivered, RecourseError) as error:
+        except RecourseError as error:
             _log.error("%s", error)
         if self._ended or not effects.nothing_in_flight():
             return

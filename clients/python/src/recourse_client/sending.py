@@ -51,6 +51,8 @@ class HttpSender:
 
     `receipt` reads a 2xx answer and returns a `Receipt`, or raises: `Rejected` where a 2xx can carry a
     definite refusal (GraphQL), anything else for an answer that proves nothing (the outcome is unknown).
+    `undecided` says of a 4xx that its body makes it no refusal of this request, such as "this key was used
+    with another payload": somebody has sent under our key, so nothing says that nothing happened.
     `url` may be a function of the `Go`. `key_header=None` is for providers that know no key;
     `key_quoted` writes the key as a structured-field string, in double quotes.
     """
@@ -60,6 +62,7 @@ class HttpSender:
         url: str | Callable[[Go], str],
         *,
         receipt: ReadReceipt,
+        undecided: Callable[[ProviderAnswer], bool] | None = None,
         method: str = "POST",
         headers: Mapping[str, str] | None = None,
         key_header: str | None = "Idempotency-Key",
@@ -72,6 +75,7 @@ class HttpSender:
     ) -> None:
         self._url = url
         self._read_receipt = receipt
+        self._undecided = undecided
         self._method = method
         self._headers = dict(headers or {})
         self._key_header = key_header
@@ -154,7 +158,7 @@ class HttpSender:
         status = answer.status
         if 200 <= status < 300:
             return self._receipt(answer)
-        if 400 <= status < 500 and status not in UNDECIDED_STATUSES:
+        if 400 <= status < 500 and status not in UNDECIDED_STATUSES and not self._proves_nothing(answer):
             raise Rejected(status, answer.content, headers=answer.headers)
         raise Unknown(
             f"status {status} doesn't say what became of the request",
@@ -163,6 +167,15 @@ class HttpSender:
             body=answer.content,
             phase="after_reply",
         )
+
+    def _proves_nothing(self, answer: ProviderAnswer) -> bool:
+        """Ask `undecided`; if it fails, the answer could not be read, and so proves nothing."""
+        if self._undecided is None:
+            return False
+        try:
+            return self._undecided(answer)
+        except Exception:  # noqa: BLE001 (whatever it was, the answer isn't understood)
+            return True
 
     def _receipt(self, answer: ProviderAnswer) -> Receipt:
         try:

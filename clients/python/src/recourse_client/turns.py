@@ -163,9 +163,9 @@ def _never(_: object) -> Json:
 def _saved(call: CallPlan) -> EffectResult:
     operation = call.operation.id if call.operation is not None else ""
     state = call.operation.state if call.operation is not None else ""
-    if state == "rejected" or (not state and call.refusal is not None):
+    if state == "rejected":
         return Refused(operation, call.call_id, call.refusal, saved=True)
-    if state == "abandoned" or (not state and call.abandoned is not None):
+    if state == "abandoned":
         return GivenUp(operation, call.call_id, call.abandoned)
     if state == "confirmed":
         return Confirmed(operation, call.call_id, call.receipt, saved=True)
