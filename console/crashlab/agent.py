@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
-from typing import Any, NoReturn
+from typing import Any
 
+from console.staged.inside import say, wait_for_word, wait_to_be_killed
 from recourse_client import (
     Client,
     Decided,
@@ -58,7 +58,7 @@ def _work(job: dict[str, Any], run: Any) -> None:
         wait_to_be_killed()
     if window:
         # The lab arranges its hold now.
-        sys.stdin.readline()
+        wait_for_word()
     ordered = turn.effect("order", lambda go: _send(job, window, go, job["provider"]))
     say("settled", kind=type(ordered).__name__)
     if window == "receipt_saved":
@@ -84,16 +84,6 @@ def _send(job: dict[str, Any], window: str, go: Go, account: str, kind: str = "o
     if window == "reply_read":
         wait_to_be_killed("reply_read")
     return receipt
-
-
-def say(event: str, **more: Any) -> None:
-    print(json.dumps({"event": event, **more}), flush=True)
-
-
-def wait_to_be_killed(window: str = "") -> NoReturn:
-    say("here", window=window)
-    threading.Event().wait()
-    raise AssertionError("nobody sets this event")
 
 
 if __name__ == "__main__":

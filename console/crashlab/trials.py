@@ -6,25 +6,18 @@ database, and the person in it decides by what the API offers, with the version 
 
 from __future__ import annotations
 
-import json
-import queue
-import signal
-import subprocess
-import sys
-import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from console.embedded import processes
 from console.sandbox.control import SandboxControl
 from console.sandbox.holds import Point
+from console.staged.process import AgentFailed, StagedAgent
 
 # Where the agent is killed, in the order of the five windows of recovery (two of them have two halves).
 WINDOWS = ("decided", "go", "received", "committed", "reply_read", "receipt_saved")
@@ -71,8 +64,8 @@ class Result:
     seconds: float = 0.0
 
 
-class Agent:
-    """A running agent process and the events that it prints."""
+class Agent(StagedAgent):
+    """An agent of a trial; without a window it goes through to the end."""
 
     def __init__(self, lab: Lab, *, external_id: str, provider: str, window: str = "") -> None:
         job = {
@@ -86,87 +79,17 @@ class Agent:
             "lease_seconds": LEASE_SECONDS,
             "wait_seconds": TRIAL_SECONDS_MAX / 2,
         }
-        self._log_file = lab.folder / f"{external_id}.log"
-        self._log = self._log_file.open("ab")
-        self.process = subprocess.Popen(
-            processes.guarded(
-                [sys.executable, "-m", "console.crashlab.agent", json.dumps(job)],
-                death_signal=signal.SIGKILL,
-            ),
-            env=dict(lab.environment),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            start_new_session=True,
+        super().__init__(
+            "console.crashlab.agent",
+            job,
+            environment=lab.environment,
+            log=lab.folder / f"{external_id}.log",
+            patience_seconds=TRIAL_SECONDS_MAX,
         )
-        self._events: queue.Queue[dict[str, Any]] = queue.Queue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        for line in self.process.stdout or ():
-            with suppress(ValueError):
-                self._events.put(json.loads(line))
-        self._events.put({"event": "gone"})
-
-    def wait_for(self, event: str) -> dict[str, Any]:
-        """Return the next event of this name; raises `TrialFailed` if the agent ends or time runs out."""
-        end = time.monotonic() + TRIAL_SECONDS_MAX
-        while True:
-            try:
-                found = self._events.get(timeout=max(0.0, end - time.monotonic()))
-            except queue.Empty:
-                raise TrialFailed(f"the agent never said {event}") from None
-            if found["event"] == event:
-                return found
-            if found["event"] == "gone":
-                raise TrialFailed(f"the agent ended before it said {event}: {self._last_words()}")
-
-    def _last_words(self) -> str:
-        return self._log_file.read_text(errors="replace").strip().rsplit("\n", 1)[-1][-300:]
-
-    def go_on(self) -> None:
-        if self.process.stdin is not None:
-            self.process.stdin.write(b"\n")
-            self.process.stdin.flush()
-
-    def kill(self) -> None:
-        """SIGKILL, and nothing else."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
-        self._close()
-
-    def ended(self) -> bool:
-        return self.process.poll() is not None
-
-    def finish(self) -> list[str]:
-        """Return the names of the events of an agent that has ended."""
-        self._reader.join()
-        self._close()
-        names = []
-        with suppress(queue.Empty):
-            while True:
-                names.append(str(self._events.get_nowait()["event"]))
-        return names
-
-    def _close(self) -> None:
-        with suppress(OSError):
-            if self.process.stdin is not None:
-                self.process.stdin.close()
-        self._log.close()
 
 
-class TrialFailed(Exception):
+class TrialFailed(AgentFailed):
     """The trial couldn't be carried out; that is neither a pass nor a duplicate."""
-
-
-@contextmanager
-def _never_left_behind(agent: Agent) -> Iterator[Agent]:
-    try:
-        yield agent
-    finally:
-        if not agent.ended():
-            agent.kill()
 
 
 def run_trial(lab: Lab, *, number: int, window: str, provider: str) -> Result:
@@ -179,7 +102,7 @@ def run_trial(lab: Lab, *, number: int, window: str, provider: str) -> Result:
             _finish(lab, api, result, external_id, decided["run"])
             _start_once_more(lab, sandbox, result, external_id, decided["key"])
             _judge(sandbox, api, result, decided)
-    except (TrialFailed, httpx.HTTPError) as failed:
+    except (AgentFailed, httpx.HTTPError) as failed:
         result.problems.append(f"{type(failed).__name__}: {failed}")
     result.seconds = round(time.monotonic() - began, 1)
     return result
@@ -199,7 +122,7 @@ def _get_into_window(lab: Lab, sandbox: SandboxControl, result: Result) -> tuple
         external_id = f"trial-{result.number}-{uuid.uuid4().hex[:8]}"
         try:
             return external_id, _kill_one(lab, sandbox, result, external_id)
-        except TrialFailed:
+        except AgentFailed:
             if not tries_left:
                 raise
     raise AssertionError("the last try returns or raises")
@@ -208,7 +131,7 @@ def _get_into_window(lab: Lab, sandbox: SandboxControl, result: Result) -> tuple
 def _kill_one(lab: Lab, sandbox: SandboxControl, result: Result, external_id: str) -> dict[str, Any]:
     """Start the first agent, see it into its window, kill it there."""
     agent = Agent(lab, external_id=external_id, provider=result.provider, window=result.window)
-    with _never_left_behind(agent):
+    with agent.never_left_behind():
         decided = agent.wait_for("decided")
         held_at = HOLDS.get(result.window)
         if held_at is None:
@@ -240,7 +163,7 @@ def _finish(lab: Lab, api: httpx.Client, result: Result, external_id: str, run_i
     end = time.monotonic() + TRIAL_SECONDS_MAX
     while time.monotonic() < end:
         agent = Agent(lab, external_id=external_id, provider=result.provider)
-        with _never_left_behind(agent):
+        with agent.never_left_behind():
             while not agent.ended() and time.monotonic() < end:
                 _attend(api, result, run_id)
                 time.sleep(LOOK_SECONDS)
@@ -289,7 +212,7 @@ def _start_once_more(lab: Lab, sandbox: SandboxControl, result: Result, external
     """A further start of a completed run sends nothing."""
     before = sandbox.stats(result.provider, key=key)
     agent = Agent(lab, external_id=external_id, provider=result.provider)
-    with _never_left_behind(agent):
+    with agent.never_left_behind():
         agent.wait_for("ended")
         agent.process.wait(timeout=TRIAL_SECONDS_MAX)
     after = sandbox.stats(result.provider, key=key)
