@@ -22,6 +22,8 @@ class Deed(StrEnum):
     DECIDE = "decide"
     # Let a case be looked up now: read-only at the provider, but it costs its rate limit.
     LOOK_UP = "look_up"
+    # Attach what they found out to a case; it settles nothing by itself.
+    ATTACH = "attach"
     # Take a worker's lease away.
     REVOKE_LEASE = "revoke_lease"
     # Take back a granted retry that nobody has used.
@@ -34,6 +36,7 @@ ROLES_BY_DEED: Final[dict[Deed, tuple[Role, ...]]] = {
     Deed.VIEW: (Role.OPERATOR, Role.APPROVER, Role.AUDITOR, Role.ADMINISTRATOR, Role.VIEWER),
     Deed.DECIDE: (Role.OPERATOR,),
     Deed.LOOK_UP: (Role.OPERATOR, Role.APPROVER),
+    Deed.ATTACH: (Role.OPERATOR, Role.APPROVER),
     Deed.REVOKE_LEASE: (Role.OPERATOR,),
     Deed.WITHDRAW_RETRY: (Role.OPERATOR,),
 }
@@ -63,6 +66,8 @@ def why_not(person: Person, deed: Deed) -> str:
             what = "and decisions are for operators"
         case Deed.LOOK_UP:
             what = "and lookups are asked for by operators and approvers"
+        case Deed.ATTACH:
+            what = "and evidence is attached by operators and approvers"
         case Deed.REVOKE_LEASE:
             what = "and leases are revoked by operators"
         case Deed.WITHDRAW_RETRY:
