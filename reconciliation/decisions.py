@@ -175,7 +175,7 @@ def check_words(asked: Asked) -> None:
 
 
 def refuse_stale(case: Case, judged: Judged, asked: Asked) -> None:
-    """Raise `DecisionStale` if the case or its evidence isn't what the person saw, with what changed and who."""
+    """Raise `DecisionStale` if the case or its evidence isn't what the person saw; it says what changed."""
     moved = case.version != asked.seen_version
     if not moved and judged.evidence_digest == asked.evidence_digest:
         return

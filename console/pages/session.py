@@ -31,7 +31,17 @@ SHORTCUTS_COOKIE: Final = "recourse_shortcuts"
 PREFERENCE_SECONDS: Final = 400 * 24 * 60 * 60  # the longest that browsers keep a cookie
 
 # What a person may have typed in any form of the console, and would be sorry to lose.
-DRAFT_FIELDS: Final = ("action", "then", "executor", "reason_code", "reason", "acknowledged")
+DRAFT_FIELDS: Final = (
+    "action",
+    "then",
+    "executor",
+    "receipt",
+    "given_reference",
+    "given_body",
+    "reason_code",
+    "reason",
+    "acknowledged",
+)
 DRAFT_LENGTH_MAX: Final = 8_000
 DRAFT_KEY: Final = "draft"
 # A sign-in form left open longer than this brings nothing back.

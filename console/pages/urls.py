@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import path
 
-from console.pages import session
+from console.pages import case, queue, session
 
 
 def unwritten(_request: HttpRequest, **_kwargs: str) -> HttpResponse:
@@ -14,10 +14,14 @@ def unwritten(_request: HttpRequest, **_kwargs: str) -> HttpResponse:
 
 
 urlpatterns = [
-    path("", unwritten, name="queue"),
-    path("cases/<str:case_id>/", unwritten, name="case"),
-    path("cases/<str:case_id>/decision/", unwritten, name="case_decide"),
-    path("cases/<str:case_id>/lookup/", unwritten, name="case_lookup"),
+    path("", queue.queue, name="queue"),
+    path("queue/news/", queue.queue_news, name="queue_news"),
+    path("cases/<str:case_id>/", case.case, name="case"),
+    path("cases/<str:case_id>/decision/", case.case_decide, name="case_decide"),
+    path("cases/<str:case_id>/lookup/", case.case_lookup, name="case_lookup"),
+    path("cases/<str:case_id>/withdrawal/", case.case_withdraw, name="case_withdraw"),
+    path("cases/<str:case_id>/live/", case.case_live, name="case_live"),
+    path("cases/<str:case_id>/news/", case.case_news, name="case_news"),
     path("runs/", unwritten, name="run_list"),
     path("runs/<str:run_id>/", unwritten, name="run"),
     path("effects/", unwritten, name="effects"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from reconciliation.overview import Overview, answers_of
 from reconciliation.states import CaseState
 from runs.locking import database_now
 from runs.models import Flow, ProviderAccount
+from runs.money import codes_with_digits
 
 PAGE_ROWS = 50
 # A longer payload isn't read for the sake of a row's title.
@@ -69,7 +71,8 @@ class Asked:
     provider: str = ""
     flow: str = ""
     shows: str = ""
-    minor_min: int | None = None
+    # In major units, whatever the currency: 100 is €100.00 and also JPY 100.
+    amount_min: Decimal | None = None
     waiting_min: timedelta | None = None
     after: str = ""
 
@@ -80,7 +83,7 @@ class Asked:
             or self.provider
             or self.flow
             or self.shows
-            or self.minor_min is not None
+            or self.amount_min is not None
             or self.waiting_min is not None
         )
 
@@ -142,11 +145,23 @@ def _condition(asked: Asked, teams: Sequence[str], now: datetime) -> Q | None:
             condition &= Q(**{column: value})
     if asked.shows:
         condition &= Q(need=asked.shows) | Q(finding=asked.shows)
-    if asked.minor_min is not None:
-        condition &= Q(at_risk_minor__gte=asked.minor_min)
+    if asked.amount_min is not None:
+        condition &= _at_least(asked.amount_min)
     if asked.waiting_min is not None:
         condition &= Q(opened_at__lte=now - asked.waiting_min)
     return condition
+
+
+def _at_least(amount: Decimal) -> Q:
+    """Amounts of at least so many major units, each currency by its own minor unit; most have two digits."""
+    odd: list[str] = []
+    condition = Q()
+    for digits in (0, 3, 4):
+        codes = codes_with_digits(digits)
+        odd += codes
+        condition |= Q(at_risk_currency__in=codes, at_risk_minor__gte=int(amount * 10**digits))
+    usual = ~Q(at_risk_currency__in=["", *odd]) & Q(at_risk_minor__gte=int(amount * 100))
+    return condition | usual
 
 
 def _of_named(named: Named) -> Q:

@@ -33,6 +33,7 @@ from console.pages.shapes.case import (
     Piece,
     QuestionView,
     ReviewPage,
+    TextField,
     VerdictView,
 )
 from console.pages.shapes.frame import (
@@ -151,6 +152,7 @@ __all__ = [
     "Stat",
     "Strong",
     "Tab",
+    "TextField",
     "TimelineItem",
     "Tone",
     "TurnGroup",

@@ -120,6 +120,17 @@ class OptionGroup:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TextField:
+    """Something to type inside an action: one line, or `rows` of them. `value` is what was typed before."""
+
+    name: str
+    label: str
+    value: str = ""
+    hint: str = ""
+    rows: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ActionView:
     """One action of the decision panel.
 
@@ -137,6 +148,7 @@ class ActionView:
     locked_by: str = ""
     consequences: tuple[Consequence, ...] = ()
     options: tuple[OptionGroup, ...] = ()
+    fields: tuple[TextField, ...] = ()
     acknowledgement: str = ""
 
 
@@ -162,8 +174,8 @@ class Draft:
 class DecisionForm:
     """The panel while the person may decide.
 
-    Posts to `href`: `action`, each option group's field, `acknowledged`, `reason_code`, `reason`,
-    `seen_version`, `evidence_digest`, and `step=review`.
+    Posts to `href`: `action`, the fields and option groups of the actions, `acknowledged`, `reason_code`,
+    `reason`, `seen_version`, `evidence_digest`, and `step=review`. `note` is said above the actions.
     """
 
     kind: Literal["form"] = field(default="form", init=False)
@@ -175,6 +187,7 @@ class DecisionForm:
     reason_length_min: int
     recorded_as: str
     window: KeyWindow | None = None
+    note: Phrase = ()
     draft: Draft = Draft()
     errors: tuple[FieldError, ...] = ()
 
@@ -191,7 +204,11 @@ class DecisionForm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecisionMade:
-    """The panel after a decision: who, when, what and why, and what became of it."""
+    """The panel after a decision: who, when, what and why, and what became of it.
+
+    `withdraw_href` takes the POST, with `reason`, that takes a granted retry back; "" where there is none or
+    this person may not, which `note` then says.
+    """
 
     kind: Literal["made"] = field(default="made", init=False)
     title: str
@@ -202,6 +219,12 @@ class DecisionMade:
     reason: str
     facts: tuple[Fact, ...] = ()
     consequences: tuple[Consequence, ...] = ()
+    window: KeyWindow | None = None
+    note: Phrase = ()
+    withdraw_href: str = ""
+    withdraw_reason: str = ""
+    reason_length_min: int = 0
+    errors: tuple[FieldError, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -223,7 +246,8 @@ class CasePage:
     """`case.html`. The heading is the human question: "Did the refund of €1,240.00 happen?"
 
     `live_href` answers with the partial `case.html#live` while a lookup runs (empty otherwise) and
-    `news_href` with `case.html#news`, which says that the case has changed under the reader.
+    `news_href` with `case.html#news`, which says that the case has changed under the reader. `kept` is what
+    the person had typed, where no form is left to hold it.
     """
 
     now: datetime
@@ -242,7 +266,9 @@ class CasePage:
     version: int
     keyfacts: tuple[Fact, ...] = ()
     banner: Banner | None = None
+    kept: tuple[Fact, ...] = ()
     diff: DiffView | None = None
+    other_diffs: tuple[DiffView, ...] = ()
     no_diff: str = ""
     evidence: tuple[EvidenceItem, ...] = ()
     evidence_more: NextPage | None = None

@@ -52,13 +52,15 @@ class Actor:
 class Counts:
     """Requests sent and effects seen at the provider: two facts, never one number.
 
-    `effects` is None when they can't be counted (the provider offers no lookup); `carrying_key` is how
-    many of the effects carry our key or reference, None when that can't be told.
+    `effects` is None when they can't be counted, and `uncounted` says why: the provider offers no lookup,
+    or none has told anything. `carrying_key` is how many of the effects carry our key or reference, None
+    when that can't be told.
     """
 
     requests: int
     effects: int | None
     carrying_key: int | None = None
+    uncounted: str = "can’t be counted"
 
     @property
     def tone(self) -> Tone:
@@ -196,7 +198,7 @@ class Filter:
     label: str
     choices: tuple[Choice, ...] = ()
     value: str = ""
-    input_type: Literal["search", "date", "text"] = "search"
+    input_type: Literal["search", "date", "text", "hidden"] = "search"
     placeholder: str = ""
     grows: bool = False
 

@@ -1,0 +1,233 @@
+"""One case: read it, review a decision, record it, look again, take a retry back."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+
+from console.access import Deed
+from console.pages.forms import DecisionForm, idempotency_key_of, read_form
+from console.pages.guards import Viewer, page, wants_partial
+from console.pages.present.case import case_page
+from console.pages.present.review import (
+    decided_banner,
+    kept_facts,
+    locked_banner,
+    news_banner,
+    refused_banner,
+    review_page,
+    stale_banner,
+)
+from console.pages.session import take_draft
+from console.pages.shapes import Banner, FieldError
+from console.queries.cases import CaseRead, find_case, read_case, standing_of
+from reconciliation.decisions import ActionLocked, DecisionStale, Forbidden, KeyReused, decide
+from reconciliation.lookups import ask_again
+from reconciliation.retries import withdraw_grant
+from reconciliation.reviewing import review
+from reconciliation.states import Action
+from runs.ids import new_id
+from runs.refusals import Invalid, Refusal
+
+# From a refusal's `where` to the field of the form that it is about.
+_FIELDS = {
+    "reason_code": "reason_code",
+    "reason": "reason",
+    "executor": "executor",
+    "then": "then",
+    "receipt": "receipt",
+}
+
+
+@page("GET", "HEAD")
+def case(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
+    """Show the case as it stands."""
+    read = _read(request, viewer, case_id)
+    made = request.GET.get("decided", "")
+    decision = next((one for one in read.decisions if one.pk == made), None)
+    banner = decided_banner(read, decision) if decision is not None else None
+    return _show(request, viewer, read, DecisionForm(), banner=banner)
+
+
+@page("GET", "HEAD")
+def case_live(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
+    """The verdict, questions and comparison, asked for again while something is under way."""
+    read = _read(request, viewer, case_id)
+    return _show(request, viewer, read, DecisionForm(), template="case.html#live")
+
+
+@page("GET", "HEAD")
+def case_news(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
+    """Say that the case has moved since the version that the page shows; empty while it hasn't."""
+    standing = standing_of(case_id, teams=viewer.teams)
+    version = request.GET.get("version", "")
+    seen = int(version) if version.isdecimal() and len(version) < 10 else 0
+    same = (seen, request.GET.get("digest", "")) == (standing.version, standing.evidence_digest)
+    news = (
+        None
+        if same
+        else news_banner(
+            case_id=case_id,
+            version=standing.version,
+            seen_version=seen,
+            finding=standing.finding_summary,
+        )
+    )
+    return render(request, "case.html#news", {"page": {"news": news}})
+
+
+@page("GET", "HEAD", "POST")
+def case_decide(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
+    """Two steps: review, which writes nothing, and record. Whatever was typed survives every refusal."""
+    if request.method != "POST":
+        # Where a sign-in leads back to, with what had been typed.
+        draft = DecisionForm(take_draft(request, path=request.path))
+        if not draft.fields:
+            return HttpResponseRedirect(reverse("case", args=[case_id]) + "#decision")
+        return _show(request, viewer, _read(request, viewer, case_id), draft)
+    form = read_form(request.POST)
+    read = _read(request, viewer, case_id)
+    why_not = viewer.why_not(Deed.DECIDE)
+    if why_not:
+        return _refused(request, viewer, case_id, form, refused_banner(why_not, kept=True), status=403)
+    action = form.action
+    status = read.judged.assessment.action(action) if action is not None else None
+    errors = form.check(permission=status.permission if status is not None else None)
+    if errors or action is None:
+        return _show(request, viewer, read, form, errors=errors, status=422)
+    try:
+        if request.POST.get("step") == "record":
+            return _record(viewer, read, form, action)
+        return _review(request, viewer, read, form, action)
+    except Refusal as refusal:
+        return _say(request, viewer, case_id, form, refusal)
+
+
+def _review(
+    request: HttpRequest, viewer: Viewer, read: CaseRead, form: DecisionForm, action: Action
+) -> HttpResponse:
+    key = new_id("form")
+    asked = form.asked(action, idempotency_key=key)
+    reviewed = review(
+        case=read.case, operation=read.operation, judged=read.judged, actor=viewer.actor, asked=asked
+    )
+    shown = review_page(read, reviewed, form, action=action, idempotency_key=key, recorded_as=viewer.name)
+    template = "case_decide.html#sheet" if wants_partial(request) else "case_decide.html"
+    return render(request, template, {"page": shown})
+
+
+def _record(viewer: Viewer, read: CaseRead, form: DecisionForm, action: Action) -> HttpResponse:
+    decided = decide(
+        case_id=read.case.pk,
+        team=read.case.team_id,
+        actor=viewer.actor,
+        asked=form.asked(action, idempotency_key=idempotency_key_of(form)),
+        actor_name=viewer.name,
+    )
+    target = reverse("case", args=[read.case.pk], query={"decided": decided.answer["decision"]})
+    return HttpResponseRedirect(target)
+
+
+def _say(
+    request: HttpRequest, viewer: Viewer, case_id: str, form: DecisionForm, refusal: Refusal
+) -> HttpResponse:
+    """The page of a refusal, from its own sentence; the case is read anew, for it may have moved."""
+    match refusal:
+        case DecisionStale():
+            read = _read(request, viewer, case_id)
+            banner = stale_banner(refusal, now=read.now, kept=True)
+            return _refused(request, viewer, case_id, form, banner, status=409, read=read)
+        case ActionLocked():
+            return _refused(request, viewer, case_id, form, locked_banner(refusal, kept=True), status=423)
+        case KeyReused():
+            banner = refused_banner(f"{refusal.sentence} Review it again.", kept=True)
+            return _refused(request, viewer, case_id, form, banner, status=409)
+        case Forbidden():
+            banner = refused_banner(refusal.sentence, kept=True)
+            return _refused(request, viewer, case_id, form, banner, status=403)
+        case Invalid():
+            where = str(refusal.details.get("where", ""))
+            error = FieldError(field=_FIELDS.get(where, "action"), sentence=refusal.sentence)
+            read = _read(request, viewer, case_id)
+            return _show(request, viewer, read, form, errors=(error,), status=422)
+        case _:
+            raise refusal
+
+
+def _refused(
+    request: HttpRequest,
+    viewer: Viewer,
+    case_id: str,
+    form: DecisionForm,
+    banner: Banner,
+    *,
+    status: int,
+    read: CaseRead | None = None,
+) -> HttpResponse:
+    shown = read or _read(request, viewer, case_id)
+    return _show(request, viewer, shown, form, banner=banner, status=status)
+
+
+@page("POST")
+def case_lookup(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
+    """Let the case be looked up now; that moves no version and voids no form."""
+    found = find_case(case_id, teams=viewer.teams)
+    why_not = viewer.why_not(Deed.LOOK_UP)
+    if why_not:
+        banner = refused_banner(why_not, kept=False)
+        return _refused(request, viewer, case_id, DecisionForm(), banner, status=403)
+    ask_again(case_id=found.pk, team=found.team_id, actor=viewer.actor)
+    messages.info(request, "A lookup is asked for. It only reads, and its answer will show here.")
+    return HttpResponseRedirect(reverse("case", args=[found.pk]))
+
+
+@page("POST")
+def case_withdraw(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
+    """Take a granted retry back while it is unused."""
+    read = _read(request, viewer, case_id)
+    form = read_form(request.POST)
+    why_not = viewer.why_not(Deed.WITHDRAW_RETRY)
+    if why_not:
+        return _refused(request, viewer, case_id, form, refused_banner(why_not, kept=True), status=403)
+    errors = tuple(one for one in form.check(permission=None) if one.field == "reason")
+    if errors:
+        return _show(request, viewer, read, form, errors=errors, status=422)
+    withdrawn = withdraw_grant(
+        case_id=case_id, team=read.case.team_id, actor=viewer.actor, reason=form["reason"].strip()
+    )
+    if not withdrawn:
+        sentence = "There is no unused retry any more: it was used, it ended, or somebody withdrew it before."
+        return _refused(request, viewer, case_id, form, refused_banner(sentence, kept=True), status=409)
+    messages.success(request, "The retry is withdrawn. Nothing was sent by it.")
+    return HttpResponseRedirect(reverse("case", args=[case_id]))
+
+
+def _read(request: HttpRequest, viewer: Viewer, case_id: str) -> CaseRead:
+    return read_case(case_id, teams=viewer.teams, evidence_before=request.GET.get("evidence_before", "")[:64])
+
+
+def _show(
+    request: HttpRequest,
+    viewer: Viewer,
+    read: CaseRead,
+    form: DecisionForm,
+    *,
+    errors: tuple[FieldError, ...] = (),
+    banner: Banner | None = None,
+    status: int = 200,
+    template: str = "case.html",
+) -> HttpResponse:
+    shown = case_page(
+        read,
+        form=form,
+        errors=errors,
+        banner=banner,
+        decide_why_not=viewer.why_not(Deed.DECIDE),
+        look_up_why_not=viewer.why_not(Deed.LOOK_UP),
+        may_withdraw=not viewer.why_not(Deed.WITHDRAW_RETRY),
+        recorded_as=viewer.name,
+        kept=kept_facts(form) if form.fields else (),
+    )
+    return render(request, template, {"page": shown}, status=status)

@@ -1,0 +1,101 @@
+"""Who may open a page: a signed-in person with a role, who sees their teams' things and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, cast
+
+from django.core.exceptions import BadRequest, PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.http import require_http_methods
+
+from console import access
+from console.access import Deed
+from console.models import Person
+from console.pages.session import signed_in
+from console.pages.shapes import Link, ProblemPage
+from reconciliation.providers.registry import UnknownProvider
+from runs.actors import Actor
+from runs.refusals import Invalid, NotFound
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """The signed-in person and the teams whose things they see."""
+
+    person: Person
+    teams: tuple[str, ...]
+
+    @property
+    def actor(self) -> Actor:
+        return access.person_actor(self.person)
+
+    @property
+    def name(self) -> str:
+        return str(self.person)
+
+    def why_not(self, deed: Deed) -> str:
+        """ "" if they may, else the sentence that says why not."""
+        return access.why_not(self.person, deed)
+
+
+def page(
+    *methods: str,
+) -> Callable[[Callable[Concatenate[HttpRequest, Viewer, P], HttpResponse]], Callable[..., HttpResponseBase]]:
+    """Make a view a page of the console: signed in, with a role, refusals as pages, one Vary for all.
+
+    A refusal that the view doesn't word itself becomes the page for its kind: nothing visible of that id is
+    404, an address that can't be read 400.
+    """
+
+    def decorate(
+        view: Callable[Concatenate[HttpRequest, Viewer, P], HttpResponse],
+    ) -> Callable[..., HttpResponseBase]:
+        @wraps(view)
+        def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+            person = cast("Person", request.user)
+            if not access.may(person, Deed.VIEW):
+                raise PermissionDenied
+            viewer = Viewer(person=person, teams=access.teams_of(person))
+            try:
+                response = view(request, viewer, *args, **kwargs)
+            except NotFound as refusal:
+                raise Http404(refusal.sentence) from refusal
+            except UnknownProvider as refusal:
+                return _undeclared(request, refusal)
+            except Invalid as refusal:
+                raise BadRequest(refusal.sentence) from refusal
+            # Fragments and whole pages share their addresses.
+            patch_vary_headers(response, ["HX-Request"])
+            response.headers.setdefault("Cache-Control", "no-store")
+            return response
+
+        return require_http_methods(list(methods))(signed_in(guarded))
+
+    return decorate
+
+
+def wants_partial(request: HttpRequest) -> bool:
+    """Whether htmx asks for a piece of this page; a boosted or restored page is whole."""
+    htmx: Any = getattr(request, "htmx", None)
+    return bool(htmx) and not (htmx.boosted or htmx.history_restore_request)
+
+
+def _undeclared(request: HttpRequest, refusal: UnknownProvider) -> HttpResponse:
+    page_ = ProblemPage(
+        code=422,
+        title="The provider account isn’t declared",
+        lead="Nothing was changed and nothing was sent.",
+        text=(
+            refusal.sentence,
+            " Until an administrator declares it again, nobody can say what the provider promises.",
+        ),
+        links=(Link("Go to the queue", "/"),),
+    )
+    return render(request, "problem.html", {"page": page_}, status=422)

@@ -1,0 +1,201 @@
+"""The intended effect beside what the provider shows: differences first, then what is the same."""
+
+from __future__ import annotations
+
+import json
+from difflib import SequenceMatcher
+from typing import Any, Final
+
+from console.pages.present.marks import plural
+from console.pages.present.verdict import records_of
+from console.pages.shapes import DiffRow, DiffView, Piece
+from console.queries.cases import CaseRead
+from runs.canonical import parse
+from runs.money import Money, format_money
+from runs.refusals import Refusal
+from runs.states import Claim
+
+# Comparing character by character is quadratic; values are cut at 200 characters where they are stored.
+COMPARED_LENGTH_MAX = 300
+RECORDS_MAX = 5
+NOT_COMPARED_MAX = 8
+_ABSENT: Final = "Not shown"
+
+
+def diffs_of(read: CaseRead) -> tuple[DiffView, ...]:
+    """One comparison for each record that is on record: of the latest telling look, else of reports."""
+    records = [(one, f"{one.get('reference', '')} · {evidence}") for one, evidence in _records(read)]
+    return tuple(_diff(read, one, source) for one, source in records[:RECORDS_MAX] if one.get("comparisons"))
+
+
+def _records(read: CaseRead) -> list[tuple[dict[str, Any], str]]:
+    if read.lookup is not None:
+        shown = [(one, read.lookup.evidence_id) for one in records_of(read.lookup)]
+        if shown:
+            return shown
+    reported = []
+    for evidence in read.evidence:
+        match = evidence.seen.get("match") if isinstance(evidence.seen, dict) else None
+        if evidence.claim == Claim.RECEIPT and isinstance(match, dict):
+            receipt = match.get("receipt")
+            if isinstance(receipt, dict):
+                reported.append((receipt, evidence.pk))
+    return reported
+
+
+def _diff(read: CaseRead, record: dict[str, Any], source: str) -> DiffView:
+    rows = [_row(one) for one in record["comparisons"] if isinstance(one, dict)]
+    if not record.get("named"):
+        rows.insert(
+            0,
+            DiffRow(
+                field="Our key or reference",
+                intended=(Piece(read.operation.key),),
+                provider=None,
+                outcome="differs",
+                result="Not ours?",
+            ),
+        )
+    if record.get("state") in ("pending", "refused"):
+        status = str(record.get("status") or record["state"])
+        word = "Not final" if record["state"] == "pending" else "Ended without effect"
+        rows.insert(
+            0,
+            DiffRow(
+                field="State",
+                intended=(Piece("succeeded"),),
+                provider=(Piece(status, differs=True),),
+                outcome="differs",
+                result=word,
+            ),
+        )
+    differing = tuple(one for one in rows if one.outcome != "same")
+    matching = tuple(one for one in rows if one.outcome == "same")
+    return DiffView(
+        summary=f"{len(differing)} of {plural(len(rows), 'field')} differ{'s' * (len(differing) == 1)}",
+        intended_source=f"sha256 {read.operation.payload_digest[:12]}…",
+        provider_source=source,
+        differing=differing,
+        matching=matching,
+        matching_text=f"{plural(len(matching), 'field')} {'matches' if len(matching) == 1 else 'match'}"
+        if differing and matching
+        else "",
+        not_compared=_not_compared(read, record),
+    )
+
+
+def _row(compared: dict[str, Any]) -> DiffRow:
+    field = _name(str(compared.get("path", "")))
+    intended, seen = compared.get("intended"), compared.get("seen")
+    same = bool(compared.get("same"))
+    if field == "amount" and isinstance(intended, str) and _money(intended) is not None:
+        return _amount_row(intended, seen if isinstance(seen, str) else None, same)
+    left, right = _plain(intended, seen)
+    if same:
+        return DiffRow(
+            field=field, intended=_whole(left), provider=_whole(right), outcome="same", result="Same"
+        )
+    if right is None:
+        return DiffRow(field=field, intended=_whole(left), provider=None, outcome="unknown", result=_ABSENT)
+    ours, theirs = _pieces(left or "", right)
+    return DiffRow(field=field, intended=ours, provider=theirs, outcome="differs", result="Differs")
+
+
+def _name(path: str) -> str:
+    """ "$.lines[0].sku" as "lines[0].sku"; a member whose name isn't a word stays as it is written."""
+    return path.removeprefix("$.") or path
+
+
+def _plain(intended: Any, seen: Any) -> tuple[str | None, str | None]:
+    """JSON text as a person reads it: quotes are left out where both sides are text."""
+    left = intended if isinstance(intended, str) else None
+    right = seen if isinstance(seen, str) else None
+    texts = [_text(one) for one in (left, right)]
+    if all(one is not None for one in texts) or (right is None and texts[0] is not None):
+        return texts[0], texts[1] if right is not None else None
+    return left, right
+
+
+def _text(value: str | None) -> str | None:
+    if value is None or not value.startswith('"'):
+        return None
+    try:
+        read = json.loads(value)
+    except ValueError:
+        return None
+    return read if isinstance(read, str) else None
+
+
+def _money(text: str) -> Money | None:
+    currency, _, minor = text.partition(" ")
+    try:
+        return Money(currency, int(minor)) if minor.isdecimal() and len(minor) < 17 else None
+    except Refusal:
+        return None
+
+
+def _amount_row(intended: str, seen: str | None, same: bool) -> DiffRow:
+    ours, theirs = _money(intended), _money(seen) if seen else None
+    if ours is None or theirs is None:
+        return DiffRow(
+            field="Amount",
+            intended=_whole(intended),
+            provider=_whole(seen),
+            outcome="unknown",
+            result=_ABSENT,
+        )
+    left, right = format_money(ours), format_money(theirs)
+    if same:
+        word = "Same" if ours == theirs else "Allowed"
+        return DiffRow(
+            field="Amount", intended=_whole(left), provider=_whole(right), outcome="same", result=word
+        )
+    mine, other = _pieces(left, right)
+    result = "Other currency"
+    if ours.currency == theirs.currency:
+        gap = format_money(Money(ours.currency, abs(ours.minor - theirs.minor)))
+        result = f"{gap} {'less' if theirs.minor < ours.minor else 'more'}"
+    return DiffRow(field="Amount", intended=mine, provider=other, outcome="differs", result=result)
+
+
+def _whole(text: str | None) -> tuple[Piece, ...] | None:
+    return None if text is None else (Piece(text),)
+
+
+def _pieces(left: str, right: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+    """Both texts in stretches, those that aren't the same on the other side marked."""
+    if max(len(left), len(right)) > COMPARED_LENGTH_MAX:
+        return (Piece(left, differs=True),), (Piece(right, differs=True),)
+    ours: list[Piece] = []
+    theirs: list[Piece] = []
+    for kind, a, b, c, d in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        differs = kind != "equal"
+        if a < b:
+            ours.append(Piece(left[a:b], differs=differs))
+        if c < d:
+            theirs.append(Piece(right[c:d], differs=differs))
+    return tuple(ours), tuple(theirs)
+
+
+def _not_compared(read: CaseRead, record: dict[str, Any]) -> str:
+    """Members of the payload that the contract compares with nothing."""
+    try:
+        payload = parse(bytes(read.operation.payload))
+    except Refusal:
+        return ""
+    if not isinstance(payload, dict):
+        return ""
+    paths = [str(one.get("path", "")) for one in record["comparisons"] if isinstance(one, dict)]
+    left_out = [
+        name for name in payload if not any(path == f"$.{name}" or _under(path, name) for path in paths)
+    ]
+    if not left_out:
+        return ""
+    more = f" and {len(left_out) - NOT_COMPARED_MAX} more" if len(left_out) > NOT_COMPARED_MAX else ""
+    names = ", ".join(left_out[:NOT_COMPARED_MAX])
+    return f"Not compared: {names}{more}. The provider’s contract names no field of its answer for them."
+
+
+def _under(path: str, name: str) -> bool:
+    quoted = json.dumps(name, ensure_ascii=False)
+    return path.startswith((f"$.{name}.", f"$.{name}[", f"$[{quoted}]"))

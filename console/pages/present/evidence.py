@@ -1,0 +1,154 @@
+"""Evidence as it came: newest first, inert, without secrets, bounded; the same answer again is one entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any, Final
+
+from console.pages.present.jsons import body_view, value_view
+from console.pages.present.marks import FINDINGS, plural
+from console.pages.shapes import Code, EvidenceItem, JsonView, Phrase, Since, Tone
+from console.queries.cases import CaseRead
+from console.queries.people import Names
+from reconciliation.providers.redaction import Redactor
+from runs.models import Evidence
+from runs.states import Claim, EvidenceKind
+
+_REPORT_LOOKS: Final[dict[Claim, tuple[str, Tone]]] = {
+    Claim.RECEIPT: ("receipt-text", "green"),
+    Claim.REJECTION: ("circle-x", "red"),
+    Claim.NOT_SENT: ("undo-2", "blue"),
+    Claim.UNKNOWN: ("unplug", "amber"),
+    Claim.FINDING: ("scan-search", "grey"),
+}
+_KINDS: Final[dict[EvidenceKind, str]] = {
+    EvidenceKind.REPORT: "Report",
+    EvidenceKind.LATE_REPORT: "Late report",
+    EvidenceKind.STRAY_REPORT: "Report of an attempt that was never given",
+    EvidenceKind.LOOKUP: "Lookup",
+    EvidenceKind.WEBHOOK: "Notice from the provider",
+    EvidenceKind.ATTACHMENT: "Given by a person",
+}
+
+
+def evidence_of(read: CaseRead) -> tuple[EvidenceItem, ...]:
+    """The entries of one page of evidence."""
+    items = []
+    # Neighbours that say the same, as lookups do for hours, are one entry: the newest, with their number.
+    for _, alike in groupby(read.evidence, key=_sameness):
+        listed = list(alike)
+        items.append(_item(listed[0], listed[1:], read))
+    return tuple(items)
+
+
+def _sameness(evidence: Evidence) -> tuple[str, str]:
+    same = evidence.digest if evidence.kind == EvidenceKind.LOOKUP else evidence.pk
+    return evidence.kind, same
+
+
+def _item(evidence: Evidence, earlier: list[Evidence], read: CaseRead) -> EvidenceItem:
+    kind = EvidenceKind(evidence.kind)
+    if kind is EvidenceKind.LOOKUP:
+        shown = FINDINGS.get(evidence.finding)
+        title = f"Lookup: {shown.word.lower() if shown else evidence.finding}"
+        icon, tone = (shown.icon, shown.tone) if shown else ("scan-search", "grey")
+    else:
+        title = f"{_KINDS[kind]}: {_claim_in_words(evidence)}"
+        icon, tone = _REPORT_LOOKS[Claim(evidence.claim)]
+        if evidence.claim == Claim.RECEIPT and not _matches(evidence):
+            icon, tone = "equal-not", "red"
+    text: Phrase = (evidence.summary,)
+    if earlier:
+        text = (
+            *text,
+            f" The same answer came {plural(len(earlier), 'time')} before, first ",
+            Since(earlier[-1].recorded_at),
+            ".",
+        )
+    if evidence.reference:
+        text = (*text, " Reference ", Code(evidence.reference), ".")
+    redactor = Redactor().keeping(read.operation.key, evidence.reference)
+    return EvidenceItem(
+        evidence_id=evidence.pk,
+        title=title,
+        text=text,
+        icon=icon,
+        tone=tone,
+        at=evidence.recorded_at,
+        source=_source(evidence, read.names),
+        bodies=tuple(_bodies(evidence, redactor)),
+    )
+
+
+def _claim_in_words(evidence: Evidence) -> str:
+    match Claim(evidence.claim):
+        case Claim.RECEIPT:
+            return "a receipt that matches" if _matches(evidence) else "a receipt that doesn’t match"
+        case Claim.REJECTION:
+            return "a refusal"
+        case Claim.NOT_SENT:
+            return "the request never left"
+        case Claim.UNKNOWN:
+            return "nothing that settles it"
+        case Claim.FINDING:
+            return "what a lookup found"
+
+
+def _matches(evidence: Evidence) -> bool:
+    match = evidence.seen.get("match") if isinstance(evidence.seen, dict) else None
+    return isinstance(match, dict) and bool(match.get("matches"))
+
+
+def _source(evidence: Evidence, names: Names) -> str:
+    who = names.of(evidence.actor_kind, evidence.actor)
+    if evidence.attempt is not None:
+        return f"{who}, attempt {evidence.attempt.number}"
+    exchange = _exchange(evidence)
+    if exchange is not None and isinstance(exchange.get("duration_ms"), int):
+        return f"{who}, {exchange['duration_ms']:,} ms"
+    return who
+
+
+def _exchange(evidence: Evidence) -> dict[str, Any] | None:
+    exchange = evidence.seen.get("exchange") if isinstance(evidence.seen, dict) else None
+    return exchange if isinstance(exchange, dict) else None
+
+
+def _bodies(evidence: Evidence, redactor: Redactor) -> Iterable[JsonView]:
+    exchange = _exchange(evidence)
+    if exchange is not None:
+        request = exchange.get("request")
+        if isinstance(request, dict):
+            yield JsonView(title="Request", text=_request(request))
+        yield JsonView(title="Answer’s head", text=_head(exchange))
+    elif evidence.seen:
+        shown = {name: value for name, value in evidence.seen.items() if name != "match"}
+        yield value_view("What was seen", redactor.value(shown))
+    if evidence.body:
+        yield body_view(
+            "Body",
+            bytes(evidence.body),
+            length=evidence.body_length,
+            digest=evidence.body_digest,
+            redactor=redactor,
+        )
+
+
+def _request(request: dict[str, Any]) -> str:
+    lines = [f"{request.get('method', '')} {request.get('url', '')}", *_headers(request.get("headers"))]
+    if request.get("length"):
+        lines += ["", f"{request['length']:,} bytes, sha256 {request.get('sha256', '')}"]
+    return "\n".join(lines)
+
+
+def _head(exchange: dict[str, Any]) -> str:
+    if exchange.get("status") is None:
+        error = f"{exchange.get('error_class', '')} {exchange.get('error', '')}".strip()
+        return f"No answer ({exchange.get('phase', 'unknown phase')})\n{error}".strip()
+    return "\n".join([f"Status {exchange['status']}", *_headers(exchange.get("headers"))])
+
+
+def _headers(pairs: object) -> list[str]:
+    listed = pairs if isinstance(pairs, list) else []
+    return [f"{pair[0]}: {pair[1]}" for pair in listed if isinstance(pair, list) and len(pair) == 2]

@@ -1,0 +1,411 @@
+"""The queue as its page shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Final
+from urllib.parse import urlencode
+
+from django.urls import reverse
+
+from console.pages import wording
+from console.pages.present import naming
+from console.pages.present.marks import (
+    FINDINGS,
+    NEEDS,
+    RESOLUTIONS,
+    SOON,
+    capped,
+    counts_of,
+    plural,
+    window_of,
+)
+from console.pages.shapes import (
+    Badge,
+    Choice,
+    EmptyState,
+    Filter,
+    KeyWindow,
+    Link,
+    NextPage,
+    Phrase,
+    QueueGroup,
+    QueueNews,
+    QueuePage,
+    QueueRow,
+    Stat,
+    Tab,
+    Tone,
+    WaitBucket,
+)
+from console.queries.backlog import COUNT_MAX, Backlog
+from console.queries.queue import Asked, Listed, Row, View
+from reconciliation.states import CaseState, Need, Resolution, Truth
+from runs.canonical import parse
+from runs.money import Money, format_money
+from runs.refusals import Refusal
+
+TITLES: Final = {
+    View.NEEDS_DECISION: "Needs a decision",
+    View.SOON: "Key or time limit ends soon",
+    View.CONFLICT: "More effects than intended",
+    View.LOOKING_UP: "Looking up",
+    View.RETRYING: "Retry under way",
+    View.RESOLVED: "Resolved",
+}
+_ORDERS: Final = {
+    CaseState.NEEDS_DECISION: "Ordered by what gets worse first: the sooner of key expiry and time limit",
+    CaseState.LOOKING_UP: "Oldest first",
+    CaseState.RETRYING: "Oldest first",
+    CaseState.RESOLVED: "Newest first",
+}
+AGES: Final = {
+    "15min": timedelta(minutes=15),
+    "1h": timedelta(hours=1),
+    "4h": timedelta(hours=4),
+    "24h": timedelta(hours=24),
+}
+_AGE_LABELS: Final = {"15min": "Over 15 min", "1h": "Over 1 h", "4h": "Over 4 h", "24h": "Over 24 h"}
+_WAIT_LABELS: Final = ("< 5 min", "5–15 min", "15–60 min", "1–4 h", "4–24 h", "> 24 h")
+_WAIT_TONES: Final[tuple[str, ...]] = ("grey", "grey", "grey", "grey", "amber", "red")
+_UNKNOWN = (Truth.UNKNOWN,) * 5
+
+
+def amount_of(currency: str, minor: int | None) -> Money | None:
+    """The stored amount; None where there is none, or where it isn't one that can be shown."""
+    try:
+        return Money(currency, minor) if currency and minor is not None else None
+    except Refusal:
+        return None
+
+
+def queue_page(
+    listed: Listed,
+    asked: Asked,
+    *,
+    age: str,
+    minimum: str,
+    query: dict[str, str],
+    read_until: str,
+) -> QueuePage:
+    """Lay out one page; `query` are the address's own words, so that links keep the filters."""
+    backlog = listed.backlog
+    groups = _groups(listed, asked)
+    shown = len(listed.rows)
+    return QueuePage(
+        now=listed.now,
+        title=TITLES[asked.view],
+        lead=_lead(backlog),
+        groups=groups,
+        shown_text=_shown(shown, asked, backlog),
+        order_text=_order(asked),
+        stats=_stats(backlog),
+        waits=tuple(
+            WaitBucket(label=label, count=count, tone=tone)  # type: ignore[arg-type]
+            for label, count, tone in zip(_WAIT_LABELS, backlog.waits, _WAIT_TONES, strict=True)
+        )
+        if backlog.waiting
+        else (),
+        tabs=_tabs(asked, backlog),
+        filters=_filters(listed, asked, age=age, minimum=minimum),
+        poll_href=f"{reverse('queue_news')}?{urlencode({'since': read_until})}",
+        next=_next(listed, query),
+        empty=None if shown else _empty(asked, backlog),
+    )
+
+
+def news_of(count: int, *, href: str) -> QueueNews | None:
+    """The pill that says that cases came since the list was read."""
+    return QueueNews(text=f"{capped(count, COUNT_MAX)} new: show them", href=href) if count else None
+
+
+def _lead(backlog: Backlog) -> str:
+    if not backlog.waiting:
+        return "Nothing waits for a person."
+    effects = "side effect" if backlog.waiting == 1 else "side effects"
+    return (
+        f"{capped(backlog.waiting, COUNT_MAX)} {effects} with an outcome nobody knows yet. "
+        f"{'Its run is' if backlog.waiting == 1 else 'Their runs are'} paused until someone decides."
+    )
+
+
+def _shown(shown: int, asked: Asked, backlog: Backlog) -> str:
+    totals = {View.NEEDS_DECISION: backlog.waiting, View.SOON: backlog.soon, View.CONFLICT: backlog.conflicts}
+    total = totals.get(asked.view)
+    if total is None or asked.narrowed or asked.after or total <= shown:
+        return f"{plural(shown, 'case')} shown" if shown else "No cases"
+    return f"{shown} of {capped(total, COUNT_MAX)} cases"
+
+
+def _order(asked: Asked) -> str:
+    state = CaseState.NEEDS_DECISION if asked.view in (View.SOON, View.CONFLICT) else CaseState(asked.view)
+    return _ORDERS[state]
+
+
+def _next(listed: Listed, query: dict[str, str]) -> NextPage | None:
+    if not listed.after:
+        return None
+    return NextPage(href=f"?{urlencode({**query, 'after': listed.after})}", label="Load more")
+
+
+# --- Rows -----------------------------------------------------------------------------------------------
+
+
+def _groups(listed: Listed, asked: Asked) -> tuple[QueueGroup, ...]:
+    """Rows in their order, under headings where the order has stretches that differ in urgency."""
+    rows = listed.rows
+    if not rows:
+        return ()
+    if asked.view not in (View.NEEDS_DECISION, View.SOON, View.CONFLICT):
+        return (QueueGroup(rows=tuple(_row(one, listed.now) for one in rows)),)
+    groups = []
+    for stretch, members in groupby(rows, key=lambda one: _stretch(one.case.worsens_at, listed.now)):
+        shown = tuple(_row(one, listed.now) for one in members)
+        groups.append(_group(stretch, shown))
+    return tuple(groups)
+
+
+def _stretch(worsens_at: datetime, now: datetime) -> str:
+    if worsens_at <= now:
+        return "over"
+    return "soon" if worsens_at <= now + SOON else "later"
+
+
+def _group(stretch: str, rows: tuple[QueueRow, ...]) -> QueueGroup:
+    count = len(rows)
+    if stretch == "over":
+        title = f"Past the time limit, or the key’s window has closed ({count})"
+        return QueueGroup(rows=rows, title=title, icon="triangle-alert", tone="red")
+    if stretch == "soon":
+        title = f"Key or time limit ends within 1 hour ({count})"
+        return QueueGroup(rows=rows, title=title, icon="timer", tone="amber")
+    return QueueGroup(rows=rows, title=f"Everything else ({count} shown)")
+
+
+def _row(row: Row, now: datetime) -> QueueRow:
+    case, operation = row.case, row.case.operation
+    amount = amount_of(case.at_risk_currency, case.at_risk_minor if case.at_risk_currency else None)
+    overview = row.overview
+    answers = tuple(one.truth for one in overview.answers) if overview else _UNKNOWN
+    window = window_of(overview.facts, overview.contract, now=now) if overview else _no_window()
+    told = bool(case.finding) and case.finding not in ("unavailable", "inconclusive")
+    note, tone = _time_left(row, now)
+    return QueueRow(
+        case_id=case.pk,
+        href=reverse("case", args=[case.pk]),
+        title=naming.title_of(case.tool, amount, _payload(row.payload)),
+        context=_context(row),
+        operation_id=operation.pk,
+        shows=shows_of(row),
+        counts=counts_of(
+            operation.attempts_count,
+            case.effects_seen,
+            told=told,
+            has_lookup=overview.contract.has_lookup if overview else True,
+            carrying=None,
+        ),
+        answers=answers,  # type: ignore[arg-type]
+        waiting_since=case.resolved_at or case.opened_at,
+        window=window,
+        looked_up_at=row.looked_up_at,
+        at_risk=amount,
+        note=note,
+        note_tone=tone,
+    )
+
+
+def _payload(content: bytes) -> object:
+    try:
+        return parse(content) if content else None
+    except Refusal:
+        return None
+
+
+def _context(row: Row) -> Phrase:
+    run, operation = row.case.run, row.case.operation
+    version = run.flow_version.version
+    return (f"{row.case.flow_name} {version}, turn {operation.turn_index}, {run.external_id}",)
+
+
+def shows_of(row: Row) -> Badge:
+    """What the provider shows, in a few words; for a settled case, how it was settled."""
+    case = row.case
+    if case.state == CaseState.RESOLVED:
+        return RESOLUTIONS[Resolution(case.resolution)]
+    if case.kind == "conflict" and case.need == Need.CONFLICT:
+        return Badge(word=NEEDS[Need.CONFLICT], icon="git-compare", tone="red")
+    if case.finding:
+        shown = FINDINGS.get(case.finding)
+        if case.finding == "not_found":
+            return Badge(
+                word=f"Not found in {plural(case.lookups_count, 'lookup')}",
+                icon="unknown",
+                tone="amber",
+                open=True,
+            )
+        if shown is not None:
+            return shown
+    if case.need == Need.NO_LOOKUP or (row.overview and not row.overview.contract.has_lookup):
+        return Badge(word="Provider offers no lookup", icon="circle-slash", tone="grey")
+    return Badge(word="Not looked up yet", icon="scan-search", tone="blue", open=True)
+
+
+def _no_window() -> KeyWindow:
+    return KeyWindow(label="The account isn’t declared", tone="red", note="Account not declared", locked=True)
+
+
+def _time_left(row: Row, now: datetime) -> tuple[str, Tone | None]:
+    """What is left of the time that the flow gives a person."""
+    case = row.case
+    if case.state != CaseState.NEEDS_DECISION:
+        return "", None
+    left = case.decide_by_at - now
+    if left <= timedelta():
+        return f"{wording.span(left)} over", "red"
+    return f"{wording.span(left)} left", "amber" if left <= SOON else None
+
+
+# --- Around the list ------------------------------------------------------------------------------------
+
+
+def _stats(backlog: Backlog) -> tuple[Stat, ...]:
+    queue = reverse("queue")
+    oldest = f"oldest since {backlog.retrying_since:%H:%M}Z" if backlog.retrying_since else "none"
+    overdue = (
+        f"{capped(backlog.overdue, COUNT_MAX)} past the time limit" if backlog.overdue else "all in time"
+    )
+    return (
+        Stat(
+            label="Needs a decision",
+            number=capped(backlog.waiting, COUNT_MAX),
+            icon="unknown",
+            note=overdue if backlog.waiting else "nothing waits",
+            tone="amber" if backlog.waiting else None,
+            href=queue,
+        ),
+        Stat(
+            label="Looking up",
+            number=capped(backlog.looking_up, COUNT_MAX),
+            icon="scan-search",
+            note="may settle without you",
+            tone="blue",
+            href=f"{queue}?view=looking_up",
+        ),
+        Stat(
+            label="Retry under way",
+            number=capped(backlog.retrying, COUNT_MAX),
+            icon="rotate-ccw",
+            note=oldest,
+            tone="blue",
+            href=f"{queue}?view=retrying",
+        ),
+        Stat(
+            label="Settled, last 24 h",
+            number=capped(backlog.settled, COUNT_MAX),
+            icon="circle-check",
+            note=f"{capped(backlog.settled_alone, COUNT_MAX)} without a person",
+            tone="green",
+            href=f"{queue}?view=resolved",
+        ),
+        _at_risk(backlog.at_risk),
+    )
+
+
+def _at_risk(amounts: Iterable[tuple[str, int, int]]) -> Stat:
+    """The largest sum as the number, the other currencies under it: sums of different money don't add up."""
+    shown = [
+        (money, count)
+        for currency, minor, count in amounts
+        if (money := amount_of(currency, minor)) is not None
+    ]
+    if not shown:
+        return Stat(label="At risk now", number="–", icon="wallet", note="no amounts in doubt")
+    others = ", ".join(f"{format_money(money)} in {plural(count, 'case')}" for money, count in shown[1:3])
+    first, count = shown[0]
+    return Stat(
+        label="At risk now",
+        number=format_money(first),
+        icon="wallet",
+        note=f"and {others}" if others else f"in {plural(count, 'case')}",
+    )
+
+
+def _tabs(asked: Asked, backlog: Backlog) -> tuple[Tab, ...]:
+    counts = {
+        View.NEEDS_DECISION: backlog.waiting,
+        View.SOON: backlog.soon,
+        View.CONFLICT: backlog.conflicts,
+        View.LOOKING_UP: backlog.looking_up,
+        View.RETRYING: backlog.retrying,
+    }
+    queue = reverse("queue")
+    return tuple(
+        Tab(
+            label=label,
+            href=queue if view is View.NEEDS_DECISION else f"{queue}?view={view}",
+            current=view is asked.view,
+            count=capped(counts[view], COUNT_MAX) if counts.get(view) else "",
+            hot=view in (View.SOON, View.CONFLICT),
+        )
+        for view, label in TITLES.items()
+    )
+
+
+def _filters(listed: Listed, asked: Asked, *, age: str, minimum: str) -> tuple[Filter, ...]:
+    shows = [(str(need), label) for need, label in NEEDS.items()]
+    return (
+        Filter(name="view", label="View", value=str(asked.view), input_type="hidden"),
+        Filter(
+            name="q",
+            label="Operation id, key, run, external id or receipt",
+            value=asked.text,
+            placeholder="op_…, key or run_…",
+            grows=True,
+        ),
+        Filter(
+            name="provider",
+            label="Provider",
+            choices=_choices("Any provider", [(one, one) for one in listed.providers], asked.provider),
+        ),
+        Filter(
+            name="flow",
+            label="Flow",
+            choices=_choices("Any flow", [(one, one) for one in listed.flows], asked.flow),
+        ),
+        Filter(name="shows", label="Asked because", choices=_choices("Any reason", shows, asked.shows)),
+        Filter(name="age", label="Waiting", choices=_choices("Any time", list(_AGE_LABELS.items()), age)),
+        Filter(
+            name="min",
+            label="At risk, at least",
+            value=minimum,
+            placeholder="0.00",
+            input_type="text",
+        ),
+    )
+
+
+def _choices(any_label: str, offered: Iterable[tuple[str, str]], chosen: str) -> tuple[Choice, ...]:
+    listed = [Choice(value="", label=any_label)]
+    listed += [Choice(value=value, label=label, selected=value == chosen) for value, label in offered]
+    return tuple(listed)
+
+
+def _empty(asked: Asked, backlog: Backlog) -> EmptyState:
+    if asked.narrowed or asked.after:
+        return EmptyState(
+            title="No case here matches",
+            text="None of the cases that you can see has all of this. Take a filter away to see more.",
+            icon="list-filter",
+            action=Link("Show all of this view", f"{reverse('queue')}?view={asked.view}"),
+        )
+    if asked.view is View.NEEDS_DECISION:
+        one = backlog.looking_up == 1
+        looking = f"{capped(backlog.looking_up, COUNT_MAX)} {'operation is' if one else 'operations are'}"
+        return EmptyState(
+            title="Nothing needs a decision",
+            text=f"{looking} being looked up. A case comes here only if lookups can’t settle it.",
+            action=Link("See what is being looked up", f"{reverse('queue')}?view=looking_up"),
+        )
+    return EmptyState(title="No cases", text="Nothing is in this state now.")

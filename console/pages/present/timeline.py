@@ -1,0 +1,260 @@
+"""What happened to an operation, from its leaves in the audit log: who, when, and why."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Final
+
+from django.urls import reverse
+
+from console.pages import wording
+from console.pages.present.marks import FINDINGS, NEEDS, actor_of, plural
+from console.pages.shapes import Actor, Code, Link, Part, Phrase, TimelineItem, Tone
+from console.queries.cases import CaseRead
+from console.queries.people import Names
+from reconciliation.states import REASON_LABELS, CaseState, ReasonCode
+from runs.models import AuditLeaf
+
+# Action of a leaf → what it is called, its icon, its tone.
+EVENTS: Final[dict[str, tuple[str, str, Tone | None]]] = {
+    "run.started": ("Run started", "play", None),
+    "run.claimed": ("Run claimed", "user-check", None),
+    "run.paused": ("Run paused", "circle-pause", "violet"),
+    "run.pause_reason_ended": ("A reason to pause ended", "play", None),
+    "run.completed": ("Run completed", "circle-check", "green"),
+    "run.abandoned": ("Run given up", "circle-slash", "grey"),
+    "lease.ended": ("Lease ended", "unplug", None),
+    "turn.saved": ("Intent recorded", "file-check", None),
+    "read.saved": ("Result of a read saved", "eye", None),
+    "operation.sent": ("Request sent", "send", None),
+    "operation.sent_again": ("Request sent again, same key", "rotate-ccw", "blue"),
+    "operation.sent_by_unknown": ("Sent by somebody unknown", "triangle-alert", "red"),
+    "operation.not_sent": ("Proved not to have happened", "undo-2", "blue"),
+    "operation.confirmed": ("Confirmed", "circle-check", "green"),
+    "operation.rejected": ("Rejected", "circle-x", "red"),
+    "operation.abandoned": ("Given up", "circle-slash", "grey"),
+    "evidence.recorded": ("Evidence recorded", "paperclip", None),
+    "grant.made": ("One more request permitted", "key-round", "blue"),
+    "grant.ended": ("The permission ended", "lock", None),
+    "case.opened": ("Case opened", "flag", "amber"),
+    "case.moved": ("Case moved", "arrow-right", None),
+    "case.resolved": ("Case resolved", "circle-check", "green"),
+    "case.decided.confirm": ("Decided: confirm", "gavel", "blue"),
+    "case.decided.retry": ("Decided: retry with the same key", "gavel", "blue"),
+    "case.decided.abandon": ("Decided: abandon", "gavel", "blue"),
+    "case.decided.accept": ("Decided: let the extra effect stand", "gavel", "blue"),
+    "case.decided.compensate": ("Decided: the extra effect was undone", "gavel", "blue"),
+    "conflict.accepted": ("Extra effect booked", "wallet", None),
+    "conflict.compensated": ("Extra effect noted as undone", "undo-2", None),
+}
+# From a first of these nobody knows the outcome, until one of the others says it.
+_OPENS_GAP: Final = frozenset({"operation.sent", "operation.sent_again", "operation.sent_by_unknown"})
+_CLOSES_GAP: Final = frozenset(
+    {"operation.confirmed", "operation.rejected", "operation.abandoned", "operation.not_sent"}
+)
+_EVIDENCE_KINDS: Final = {
+    "report": "The sender’s report",
+    "late_report": "A late report",
+    "stray_report": "A report of an attempt that was never given",
+    "webhook": "A notice from the provider",
+    "attachment": "A record given by a person",
+}
+
+
+def event_of(leaf: AuditLeaf) -> dict[str, Any]:
+    """The event inside a leaf's canonical body; {} if it can't be read."""
+    try:
+        body = json.loads(bytes(leaf.body))
+    except (ValueError, RecursionError):
+        return {}
+    event = body.get("event") if isinstance(body, dict) else None
+    return event if isinstance(event, dict) else {}
+
+
+def leaf_digest(leaf: AuditLeaf) -> str:
+    """SHA-256 over the leaf's canonical body, as an auditor would compute it."""
+    return hashlib.sha256(bytes(leaf.body)).hexdigest()
+
+
+def short(digest: str) -> str:
+    """The ends of a digest: enough to tell two apart by eye."""
+    return f"{digest[:4]}…{digest[-2:]}"
+
+
+def timeline_of(read: CaseRead) -> tuple[TimelineItem, ...]:
+    """Oldest first, repeated answers folded, and what is still to come at the end."""
+    items: list[TimelineItem] = [] if read.leaves_more else [_intent(read)]
+    shown: list[tuple[str, str]] = []
+    gap = False
+    repeats = 0
+    for leaf in read.leaves:
+        event = event_of(leaf)
+        gap = leaf.action not in _CLOSES_GAP and (gap or leaf.action in _OPENS_GAP)
+        sameness = (leaf.action, str(event.get("evidence", "")))
+        if leaf.action == "evidence.recorded" and sameness in shown[-2:]:
+            repeats += 1
+            continue
+        if repeats:
+            items.append(_again(repeats))
+            repeats = 0
+        shown.append(sameness)
+        items.append(item_of(leaf, event, read.names, gap=gap))
+    if repeats:
+        items.append(_again(repeats))
+    return (*_with_elapsed(items), *_next(read))
+
+
+def _intent(read: CaseRead) -> TimelineItem:
+    """The operation's own beginning; its leaf is the turn's, which names all of the turn's operations."""
+    return TimelineItem(
+        title="Intent recorded",
+        icon="file-check",
+        at=read.operation.created_at,
+        text=("Payload and key are on record before anything is sent.",),
+        actor=Actor(name=f"Agent, turn {read.operation.turn_index}"),
+    )
+
+
+def _again(repeats: int) -> TimelineItem:
+    return TimelineItem(
+        title=f"{plural(repeats, 'more look')}, the same answer",
+        icon="history",
+        at=None,
+        when_text="then",
+        gap=True,
+    )
+
+
+def _with_elapsed(items: Iterable[TimelineItem]) -> Iterable[TimelineItem]:
+    before = None
+    for item in items:
+        if item.at is not None and before is not None and item.at - before >= timedelta(seconds=1):
+            yield replace(item, elapsed=f"{wording.span(item.at - before)} later")
+        elif item.at is not None and before is not None:
+            yield replace(item, elapsed="at once")
+        else:
+            yield item
+        before = item.at or before
+
+
+def item_of(leaf: AuditLeaf, event: dict[str, Any], names: Names, *, gap: bool = False) -> TimelineItem:
+    """One leaf as an entry of a timeline."""
+    title, icon, tone = title_of(leaf.action, event)
+    return TimelineItem(
+        title=title,
+        icon=icon,
+        at=leaf.at,
+        text=text_of(leaf.action, event),
+        actor=actor_of(names, leaf.actor_kind, leaf.actor),
+        tone=tone,
+        gap=gap,
+        digest=short(leaf_digest(leaf)),
+    )
+
+
+def title_of(action: str, event: dict[str, Any]) -> tuple[str, str, Tone | None]:
+    """What a leaf is called; an action that isn't known yet is shown as its own words."""
+    after = _part(event, "after")
+    if action == "evidence.recorded":
+        finding = str(after.get("finding", ""))
+        if finding:
+            shown = FINDINGS.get(finding)
+            word = shown.word.lower() if shown else finding
+            return f"Lookup: {word}", "scan-search", shown.tone if shown else None
+        return _EVIDENCE_KINDS.get(str(after.get("kind")), "Evidence recorded"), "paperclip", None
+    if action == "case.moved":
+        return _moved(after)
+    known = EVENTS.get(action)
+    return known or (action.replace(".", " ").replace("_", " ").capitalize(), "info", None)
+
+
+def _moved(after: dict[str, Any]) -> tuple[str, str, Tone | None]:
+    match after.get("state"):
+        case CaseState.NEEDS_DECISION:
+            return "A person is asked", "gavel", "amber"
+        case CaseState.RETRYING:
+            return "Retry under way", "rotate-ccw", "blue"
+        case CaseState.LOOKING_UP:
+            return "Looked up again", "scan-search", None
+        case other:
+            return f"Case is {str(other).replace('_', ' ')}", "arrow-right", None
+
+
+def text_of(action: str, event: dict[str, Any]) -> Phrase:
+    """What a leaf says besides its name: why, with which receipt, until when."""
+    after, before = _part(event, "after"), _part(event, "before")
+    reason = str(event.get("reason", ""))
+    parts: list[Part] = []
+    if action.startswith("case.decided."):
+        code = str(after.get("reason_code", ""))
+        label = REASON_LABELS[ReasonCode(code)] if code in set(ReasonCode) else code
+        parts = [f"{label}: “{reason}”"]
+    elif action == "case.moved":
+        need = str(after.get("need", ""))
+        parts = [f"{NEEDS[need]}."] if need in NEEDS else [reason]  # type: ignore[index]
+    elif action in {"operation.sent", "operation.sent_again"}:
+        parts = [f"Attempt {after.get('attempt', '?')}, ", Code(str(after.get("attempt_id", "")))]
+    elif action == "lease.ended":
+        parts = [f"{before.get('holder', '')}, token {before.get('lease', '')}: {after.get('ended_by', '')}."]
+    elif action == "grant.made":
+        parts = [f"For the {after.get('executor', '')}, after request {after.get('follows_attempt', '')}."]
+    elif action == "evidence.recorded":
+        parts = [Link(str(event.get("subject", "")), f"#{event.get('subject', '')}")]
+    elif action == "operation.confirmed" and after.get("matched_by"):
+        parts = [f"Receipt matched by {str(after['matched_by']).replace('_', ' ')}."]
+    elif action == "case.resolved":
+        parts = [f"As {str(after.get('resolution', '')).replace('_', ' ')}."]
+    elif action == "run.paused":
+        reasons = after.get("reasons")
+        parts = [f"Because of: {', '.join(map(str, reasons))}."] if isinstance(reasons, list) else []
+    elif action == "turn.saved":
+        parts = [
+            f"Turn {after.get('turn', '?')}, {after.get('calls', '?')} calls, before any of them starts."
+        ]
+    elif reason:
+        parts = [reason]
+    return tuple(parts)
+
+
+def _part(event: dict[str, Any], name: str) -> dict[str, Any]:
+    part = event.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _next(read: CaseRead) -> tuple[TimelineItem, ...]:
+    """What is still to come."""
+    match CaseState(read.case.state):
+        case CaseState.NEEDS_DECISION:
+            text: Phrase = ("Waiting for a person. Until then nothing of this operation is sent.",)
+            return (_to_come("Decision", "gavel", text),)
+        case CaseState.LOOKING_UP:
+            text = ("A person is asked when lookups can’t settle it.",)
+            return (_to_come("Lookups go on", "scan-search", text),)
+        case CaseState.RETRYING:
+            return (
+                _to_come("The retry’s outcome", "rotate-ccw", ("Then the receipt, or the question again.",)),
+            )
+        case _:
+            return ()
+
+
+def _to_come(title: str, icon: str, text: Phrase) -> TimelineItem:
+    return TimelineItem(
+        title=title, icon=icon, at=None, when_text="Next", next=True, text=text, actor=Actor(name="Recourse")
+    )
+
+
+def note_of(read: CaseRead) -> str:
+    """What stands beside the heading."""
+    if read.leaves_more:
+        return f"The latest {len(read.leaves)} entries; the effect history has all"
+    return "Every entry is in the audit log"
+
+
+def history_href(operation_id: str) -> str:
+    """The effect history of one operation."""
+    return f"{reverse('effects')}?q={operation_id}"
