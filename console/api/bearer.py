@@ -21,6 +21,7 @@ from django.http import HttpRequest
 from ninja.security import HttpBearer
 
 from console import access
+from console.access import Deed
 from console.models import ApiToken, Person, Scope, hash_secret
 from runs.actors import Actor, ActorKind
 from runs.refusals import Refusal
@@ -70,11 +71,15 @@ class Caller:
 
 
 class Bearer(HttpBearer):
-    """Lets a call pass for tokens that hold at least one of `scopes`; sets `request.auth` to the `Caller`."""
+    """Lets a call pass for tokens that hold at least one of `scopes`; sets `request.auth` to the `Caller`.
 
-    def __init__(self, *scopes: Scope) -> None:
+    A token that decides acts in its person's name, so their roles must include the `deed` as well.
+    """
+
+    def __init__(self, *scopes: Scope, deed: Deed) -> None:
         super().__init__()
         self.scopes = frozenset(str(scope) for scope in scopes)
+        self.deed = deed
 
     def __call__(self, request: HttpRequest) -> Caller:
         kind, _, secret = request.headers.get("Authorization", "").partition(" ")
@@ -92,19 +97,17 @@ class Bearer(HttpBearer):
                 needed=sorted(self.scopes),
                 held=sorted(caller.scopes),
             )
-        if self.scopes == {str(Scope.DECIDE)}:
-            _require_decider(caller)
+        if Scope.DECIDE in caller.scopes:
+            self._require_role(caller)
         return caller
 
-
-def _require_decider(caller: Caller) -> None:
-    person = caller.person
-    if person is None or not access.may_decide(person):
-        raise ScopeMissing(
-            "The person of this token holds no role that decides cases"
-            f" ({', '.join(sorted(access.DECIDING_ROLES))}).",
-            needed_roles=sorted(access.DECIDING_ROLES),
-        )
+    def _require_role(self, caller: Caller) -> None:
+        person = caller.person
+        if person is None or not access.may(person, self.deed):
+            roles = sorted(access.ROLES_BY_DEED[self.deed])
+            raise ScopeMissing(
+                f"This call is for people with the role {' or '.join(roles)}.", needed_roles=roles
+            )
 
 
 def caller_of(request: HttpRequest) -> Caller:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, StringConstraints
 
+from console.access import Deed
 from console.api.bearer import Bearer
 from console.models import Scope
 
@@ -25,14 +26,18 @@ DECIDE: Final = (Scope.DECIDE,)
 def call(
     *,
     scopes: tuple[Scope, ...],
+    deed: Deed = Deed.VIEW,
     answers: Mapping[int, type[BaseModel]],
     words: tuple[str, ...] = (),
     body: bool = True,
 ) -> dict[str, Any]:
-    """Return the keyword arguments of a route; `words` are those that only this call refuses with."""
+    """Return the keyword arguments of a route; `words` are those that only this call refuses with.
+
+    `deed` is what the person of a token with scope `decide` must be allowed to do.
+    """
     every = sorted({*words, *COMMON_WORDS, *(BODY_WORDS if body else ())})
     return {
-        "auth": Bearer(*scopes),
+        "auth": Bearer(*scopes, deed=deed),
         "response": dict(answers),
         "openapi_extra": {"x-words": every, "x-scopes": sorted(str(scope) for scope in scopes)},
     }

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from django.http import HttpRequest, HttpResponse
 from ninja import Body, Header, Query, Router
 
+from console.access import Deed
 from console.api import answers, bodies, case_showing, listing, showing
 from console.api.bearer import caller_of
 from console.api.calling import DECIDE, READ, QueryText, call
@@ -30,6 +31,7 @@ IdempotencyKey = Annotated[
 ]
 _DECISION: dict[str, Any] = call(
     scopes=DECIDE,
+    deed=Deed.DECIDE,
     answers={200: answers.DecisionAnswer},
     words=("not_found", "decision_stale", "action_locked", "idempotency_key_reused"),
 )
@@ -133,7 +135,7 @@ def _decide(
 
 @router.post(
     "/cases/{id:case_id}/lookup",
-    **call(scopes=DECIDE, answers={202: answers.LookupAsked}, words=("not_found",)),
+    **call(scopes=DECIDE, deed=Deed.LOOK_UP, answers={202: answers.LookupAsked}, words=("not_found",)),
 )
 def look_up_case(request: HttpRequest, case_id: str, payload: Body[bodies.Nothing]) -> HttpResponse:
     """Ask for a lookup now. It is made by a worker; its answer appears on the case as evidence."""
@@ -148,7 +150,12 @@ def look_up_case(request: HttpRequest, case_id: str, payload: Body[bodies.Nothin
 
 @router.post(
     "/cases/{id:case_id}/evidence",
-    **call(scopes=DECIDE, answers={200: answers.Attached, 201: answers.Attached}, words=("not_found",)),
+    **call(
+        scopes=DECIDE,
+        deed=Deed.ATTACH,
+        answers={200: answers.Attached, 201: answers.Attached},
+        words=("not_found",),
+    ),
 )
 def attach_evidence(request: HttpRequest, case_id: str, payload: Body[bodies.Attach]) -> HttpResponse:
     """Attach what a person found out. It is shown beside the rest and settles nothing by itself."""
@@ -171,7 +178,7 @@ def attach_evidence(request: HttpRequest, case_id: str, payload: Body[bodies.Att
 
 @router.post(
     "/cases/{id:case_id}/retry/withdrawal",
-    **call(scopes=DECIDE, answers={200: answers.Withdrawn}, words=("not_found",)),
+    **call(scopes=DECIDE, deed=Deed.WITHDRAW_RETRY, answers={200: answers.Withdrawn}, words=("not_found",)),
 )
 def withdraw_retry(request: HttpRequest, case_id: str, payload: Body[bodies.Withdraw]) -> HttpResponse:
     """Take a granted retry back. `withdrawn` is false when there was none, or when it has been used."""

@@ -180,6 +180,8 @@ class MethodNotAllowed(Refusal):
 def problem(word: str, detail: str, *, headers: dict[str, str] | None = None, **members: Any) -> HttpResponse:
     """Return one problem document; what it must contain can't be overridden by `members`."""
     meant = WORDS[word]
+    if word == "unauthorized":
+        headers = {"WWW-Authenticate": 'Bearer realm="recourse"', **(headers or {})}
     document = {
         **members,
         "type": f"/problems/{word}",
@@ -291,7 +293,7 @@ def on_http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
     if cause is not None:
         return on_unknown(request, cause)
     if isinstance(error, AuthenticationError):
-        return problem("unauthorized", "Give a bearer token.", headers={"WWW-Authenticate": "Bearer"})
+        return problem("unauthorized", "Give a bearer token.")
     return problem("bad_request", f"The request can't be read: {error.message}.")
 
 

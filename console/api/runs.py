@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Body, Query, Router
 from pydantic import Field
 
+from console.access import Deed
 from console.api import answers, bodies, listing, showing
 from console.api.bearer import caller_of
 from console.api.calling import DECIDE, JOURNAL, READ, QueryText, call
@@ -241,7 +242,9 @@ def complete_run(request: HttpRequest, run_id: str, payload: Body[bodies.Complet
 
 @router.post(
     "/runs/{id:run_id}/abandonment",
-    **call(scopes=DECIDE, answers={200: answers.RunMoved}, words=("not_found", "run_ended")),
+    **call(
+        scopes=DECIDE, deed=Deed.DECIDE, answers={200: answers.RunMoved}, words=("not_found", "run_ended")
+    ),
 )
 def abandon_run(request: HttpRequest, run_id: str, payload: Body[bodies.GiveUp]) -> HttpResponse:
     """Give the run up, for the person of the token: what was never sent is abandoned, cases stay open."""
@@ -254,7 +257,12 @@ def abandon_run(request: HttpRequest, run_id: str, payload: Body[bodies.GiveUp])
 
 @router.post(
     "/runs/{id:run_id}/lease/revocation",
-    **call(scopes=DECIDE, answers={200: answers.RunMoved}, words=("not_found", "stale_token")),
+    **call(
+        scopes=DECIDE,
+        deed=Deed.REVOKE_LEASE,
+        answers={200: answers.RunMoved},
+        words=("not_found", "stale_token"),
+    ),
 )
 def revoke_lease(request: HttpRequest, run_id: str, payload: Body[bodies.Revoke]) -> HttpResponse:
     """Take a lease away from its holder, whose later writes are refused and kept as evidence.
