@@ -6,10 +6,11 @@ guesses from its own memory what happened.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from runs.canonical import parse
 from runs.models import Attempt, Call, Evidence, Grant, Operation, Receipt, Run, Turn
+from runs.refusals import Refusal
 from runs.states import AttemptOutcome, Executor, GrantState, OperationState
 
 # A plan is read by a program and a person; what is listed beside the turns is bounded.
@@ -21,18 +22,21 @@ TEXT_SHOWN_MAX = 2000
 def build_plan(run: Run, *, only_turn: int | None = None) -> dict[str, Any]:
     """Return the plan of a run, in the API's shape; with `only_turn`, of that turn alone.
 
-    Queries don't grow with the number of turns: one each for turns, calls, operations, receipts, grants.
+    Queries don't grow with the number of turns: one each for turns, calls, operations, receipts, grants. Of
+    one turn, what they read doesn't grow with the turns before it either.
     """
     saved = Turn.objects.filter(run=run).order_by("index")
     chosen = Call.objects.filter(run=run).order_by("turn_id", "position")
+    effects = Operation.objects.filter(run=run).defer("payload")
     if only_turn is not None:
         saved = saved.filter(index=only_turn)
         chosen = chosen.filter(turn__index=only_turn)
+        effects = effects.filter(turn_index=only_turn)
     # In this order: a turn may be saved meanwhile, and an effect seen without its operation would look like
     # a read, which anybody may repeat.
     turns, calls = list(saved), list(chosen)
-    operations = {one.call_id: one for one in Operation.objects.filter(run=run)}
-    facts = _Facts(run, list(operations.values()))
+    operations = {one.call_id: one for one in effects}
+    facts = _Facts(run, list(operations.values()), only_turn)
     by_turn: dict[int, list[dict[str, Any]]] = {}
     for call in calls:
         by_turn.setdefault(call.turn_id, []).append(_plan_call(call, operations.get(call.pk), facts))
@@ -57,14 +61,17 @@ def build_plan(run: Run, *, only_turn: int | None = None) -> dict[str, Any]:
 
 
 class _Facts:
-    """What the calls' next steps depend on, read once for the whole run."""
+    """What the calls' next steps depend on, read once for the whole run or for one of its turns."""
 
-    def __init__(self, run: Run, operations: list[Operation]) -> None:
-        self.receipts = {one.operation_id: one for one in Receipt.objects.filter(operation__run=run)}
+    def __init__(self, run: Run, operations: list[Operation], only_turn: int | None) -> None:
+        scope: dict[str, Any] = {"operation__run": run}
+        if only_turn is not None:
+            scope["operation__turn_index"] = only_turn
+        self.receipts = {one.operation_id: one for one in Receipt.objects.filter(**scope)}
         self.granted = set(
-            Grant.objects.filter(
-                operation__run=run, state=GrantState.OPEN, executor=Executor.AGENT
-            ).values_list("operation_id", flat=True)
+            Grant.objects.filter(**scope, state=GrantState.OPEN, executor=Executor.AGENT).values_list(
+                "operation_id", flat=True
+            )
         )
         unsettled = [one.pk for one in operations if one.state == OperationState.SENT_UNKNOWN]
         evidence = Evidence.objects.filter(operation__in=unsettled).order_by("-recorded_at", "-id")
@@ -80,7 +87,7 @@ class _Facts:
             for one in evidence[:EVIDENCE_LISTED_MAX]
         ]
         failed = Attempt.objects.filter(
-            operation__run=run,
+            **scope,
             outcome__in=[AttemptOutcome.REJECTED, AttemptOutcome.UNKNOWN, AttemptOutcome.UNREPORTED],
         ).order_by("-minted_at")
         self.known_failures = [
@@ -143,8 +150,12 @@ def _next_step(operation: Operation, facts: _Facts) -> dict[str, Any]:
 
 
 def _value(content: bytes) -> Any:
-    """Return stored JSON as a value, anything else as bounded text."""
+    """Return stored JSON as a value, anything else as bounded text.
+
+    A receipt is the provider's: what not every reader reads alike (NaN, a name twice, half of a surrogate
+    pair, endless nesting) would break the plan for its reader, and is shown as the text that it is.
+    """
     try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
+        return parse(content)
+    except Refusal:
         return content.decode("utf-8", "replace")[:TEXT_SHOWN_MAX]
