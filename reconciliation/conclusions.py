@@ -10,12 +10,13 @@ from reconciliation.facts import Facts
 from reconciliation.providers.base import FindingKind
 from reconciliation.questions import silent
 from reconciliation.states import CaseKind, CaseState, Need
-from runs.states import OperationState
+from runs.states import AttemptOutcome, OperationState
 
 # After this many complete lookups that found nothing, once every attempt is quiet, a person is asked:
 # the third look costs seconds and finds what a provider shows late; more would only be waiting.
 LOOKUPS_BEFORE_ASKING = 3
-# A person is asked after this long in any case: an operator can see it and decide, also to wait.
+# A person is asked so long after the last attempt in any case, also when nobody has looked: an operator can
+# see it and decide, also to wait.
 LOOKING_UP_MAX = timedelta(minutes=2)
 # Where waiting can turn "not found" into proof within this time, waiting is cheaper than a person.
 PROOF_WORTH_WAITING = timedelta(minutes=10)
@@ -103,20 +104,30 @@ def _by_receipts(facts: Facts) -> Conclusion | None:
 
 
 def _by_proof_of_nothing(facts: Facts, contract: Contract, now: datetime) -> Conclusion | None:
-    if facts.attempts and all(attempt.proved_not_sent for attempt in facts.attempts):
+    reported = bool(facts.attempts) and all(attempt.proved_not_sent for attempt in facts.attempts)
+    if not reported and not _absence_proved(facts, contract, now):
+        return None
+    if facts.shown_before:
+        return AskPerson(Need.CONFLICT)
+    if facts.lookup is not None and facts.lookup.finding == FindingKind.PENDING:
+        # No attempt of ours left, and there it is: whoever sent it, it isn't nothing.
+        return None
+    if reported:
         return NotSent(proof="reports", evidence_id="")
+    return NotSent(proof="absence", evidence_id=facts.lookup.evidence_id if facts.lookup else "")
+
+
+def _absence_proved(facts: Facts, contract: Contract, now: datetime) -> bool:
     lookup = facts.lookup
     if lookup is None or lookup.finding != FindingKind.NOT_FOUND or not lookup.proof:
-        return None
+        return False
     # The adapter judged the proof by the time of its question; the attempts may have moved since.
     if not facts.attempts or facts.first_sent_at is None or facts.last_quiet_at is None:
-        return None
+        return False
     proved = contract.absence_is_proved(
         first_sent_at=facts.first_sent_at, last_quiet_at=facts.last_quiet_at, asked_at=lookup.asked_at
     )
-    if proved and all(silent(attempt, now) for attempt in facts.attempts):
-        return NotSent(proof="absence", evidence_id=lookup.evidence_id)
-    return None
+    return proved and all(silent(attempt, now) for attempt in facts.attempts)
 
 
 def _by_refusal(facts: Facts, contract: Contract) -> Conclusion | None:
@@ -126,16 +137,15 @@ def _by_refusal(facts: Facts, contract: Contract) -> Conclusion | None:
         if contract.rejection_replays or len(open_effects) <= 1:
             return RejectBy(facts.lookup.evidence_id)
         return AskPerson(Need.REFUSED)
-    for rejection in facts.rejections:
-        others = [number for number in open_effects if number != rejection.attempt_number]
-        if not others or contract.rejection_replays:
-            return RejectBy(rejection.evidence_id)
+    refused = {rejection.attempt_number for rejection in facts.rejections}
+    if facts.rejections and (contract.rejection_replays or not set(open_effects) - refused):
+        return RejectBy(facts.rejections[0].evidence_id)
     return None
 
 
 def _who_is_asked(facts: Facts, contract: Contract, now: datetime) -> Conclusion:
     if facts.grant_open or facts.case_state == CaseState.RETRYING:
-        return Wait()
+        return _shown_during_retry(facts) or Wait()
     if facts.lookup is not None and facts.lookup.finding == FindingKind.CANDIDATE:
         return AskPerson(Need.CANDIDATE)
     if not contract.has_lookup:
@@ -147,17 +157,34 @@ def _who_is_asked(facts: Facts, contract: Contract, now: datetime) -> Conclusion
     return _after_not_found(facts, contract, now)
 
 
+def _shown_during_retry(facts: Facts) -> Conclusion | None:
+    """Whom to ask because the effect exists after all; not once the repeat is on its way."""
+    if any(attempt.outcome == AttemptOutcome.OPEN for attempt in facts.attempts):
+        return None
+    if facts.lookup is not None and facts.lookup.finding == FindingKind.PENDING:
+        return AskPerson(Need.PENDING)
+    return AskPerson(Need.CONFLICT) if facts.shown_before else None
+
+
 def _after_not_found(facts: Facts, contract: Contract, now: datetime) -> Conclusion:
     quiet_at = facts.last_quiet_at or facts.opened_at
+    # A look before the latest attempt says nothing about it, and its question is as new as the attempt.
+    minted_at = max((attempt.minted_at for attempt in facts.attempts), default=facts.opened_at)
+    since = max(facts.opened_at, minted_at)
+    last_asked = facts.lookup.asked_at if facts.lookup and facts.lookup.asked_at >= minted_at else None
     shown_by = quiet_at + timedelta(milliseconds=contract.visibility_lag_ms or 0)
     proof_at = contract.absence_provable_at(quiet_at)
-    if proof_at is not None and proof_at - facts.opened_at <= PROOF_WORTH_WAITING:
-        last_asked = facts.lookup.asked_at if facts.lookup else None
-        if last_asked is None or last_asked < proof_at:
-            return KeepLooking(not_before_at=proof_at if facts.lookups_count else None)
-    answered = facts.lookup is not None and facts.lookup.finding == FindingKind.NOT_FOUND
+    waits_for_proof = (
+        proof_at is not None
+        and proof_at - since <= PROOF_WORTH_WAITING
+        and now < proof_at + LOOKING_UP_MAX
+        and (last_asked is None or last_asked < proof_at)
+    )
+    if waits_for_proof:
+        return KeepLooking(not_before_at=proof_at if facts.lookups_count else None)
+    answered = last_asked is not None and facts.lookup and facts.lookup.finding == FindingKind.NOT_FOUND
     if answered and facts.lookups_count >= LOOKUPS_BEFORE_ASKING and now >= shown_by:
         return AskPerson(Need.GRANT_ENDED if facts.grant_ended_unused else Need.NOT_FOUND)
-    if facts.lookups_count and now - facts.opened_at >= LOOKING_UP_MAX:
+    if now - since >= LOOKING_UP_MAX:
         return AskPerson(Need.NOT_FOUND if answered else Need.PARKED)
     return KeepLooking()

@@ -90,10 +90,14 @@ class Facts:
     mismatch_reported: str = ""
     # Evidence that somebody sent it without "go".
     sent_by_unknown: str = ""
+    # Evidence that the effect was there (a lookup, an answer that proves it, a receipt that isn't final),
+    # where the latest lookup doesn't show it.
+    shown_before: str = ""
     lookup: LookupFacts | None = None
     lookups_count: int = 0
     lookups_failed_count: int = 0
     grant_open: str = ""
+    grant_ends_at: datetime | None = None
     grant_ended_unused: str = ""
     run_state: RunState = RunState.OPEN
     paused_for_version: str = ""

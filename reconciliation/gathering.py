@@ -18,7 +18,7 @@ from reconciliation.facts import (
 from reconciliation.models import Case, Lookup
 from reconciliation.policy import Assessment, assess
 from reconciliation.providers import registry
-from reconciliation.providers.base import FindingKind
+from reconciliation.providers.base import FindingKind, ReceiptState
 from reconciliation.states import CaseKind, CaseState
 from runs.canonical import canonicalise
 from runs.models import Attempt, Evidence, Grant, Operation, Run
@@ -33,10 +33,14 @@ from runs.states import (
     RunState,
 )
 
+_PENDING, _REFUSED = ReceiptState.PENDING.value, ReceiptState.REFUSED.value
 # Findings that say something about the effect; the others only say that we couldn't ask.
 INFORMATIVE = tuple(
     str(kind) for kind in FindingKind if kind not in (FindingKind.UNAVAILABLE, FindingKind.INCONCLUSIVE)
 )
+# Findings that show something of ours at the provider, and those that show nothing of it.
+_SHOWS_OURS = (FindingKind.FOUND, FindingKind.PENDING, FindingKind.MISMATCH, FindingKind.SEVERAL)
+_SHOWS_NOTHING = (FindingKind.NOT_FOUND, FindingKind.CANDIDATE)
 # One operation rarely has ten pieces of evidence; a worker that reports in a loop must not make us read all.
 EVIDENCE_READ_MAX = 500
 
@@ -56,7 +60,11 @@ def judge_now(*, run: Run, operation: Operation, case: Case | None, now: datetim
     """Gather the facts of an operation and its case (None: as if one were opened now) and assess them."""
     account = registry.account(operation.provider_id)
     evidence = list(
-        Evidence.objects.filter(operation=operation).order_by("-recorded_at", "-id")[:EVIDENCE_READ_MAX]
+        Evidence.objects.filter(operation=operation)
+        .select_related("attempt")
+        # Up to 64 KiB each, and no rule looks into it.
+        .defer("body")
+        .order_by("-recorded_at", "-id")[:EVIDENCE_READ_MAX]
     )
     facts = gather_facts(run=run, operation=operation, case=case, account=account, evidence=evidence, now=now)
     assessment = assess(facts, account.contract, now)
@@ -83,6 +91,8 @@ def gather_facts(
     attempts = list(Attempt.objects.filter(operation=operation).order_by("number"))
     not_sent = {one.attempt_id for one in evidence if one.claim == Claim.NOT_SENT and one.attempt_id}
     grant = Grant.objects.filter(operation=operation).order_by("-made_at", "-id").first()
+    lookup = _latest_lookup(operation)
+    granted = grant is not None and grant.state == GrantState.OPEN
     return Facts(
         operation_state=OperationState(operation.state),
         case_kind=CaseKind(case.kind) if case else CaseKind.UNKNOWN,
@@ -103,13 +113,15 @@ def gather_facts(
             if one.claim == Claim.REJECTION and one.attempt is not None
         ),
         mismatch_reported=next(
-            (one.pk for one in evidence if one.claim == Claim.RECEIPT and not _matches(one)), ""
+            (one.pk for one in evidence if one.claim == Claim.RECEIPT and _is_wrong(one)), ""
         ),
         sent_by_unknown=next((one.pk for one in evidence if one.kind == EvidenceKind.STRAY_REPORT), ""),
-        lookup=_latest_lookup(operation),
+        shown_before=_shown_before(operation, evidence, lookup),
+        lookup=lookup,
         lookups_count=case.lookups_count if case else 0,
         lookups_failed_count=case.lookups_failed_count if case else 0,
-        grant_open=grant.pk if grant and grant.state == GrantState.OPEN else "",
+        grant_open=grant.pk if grant and granted else "",
+        grant_ends_at=grant.not_after_at if grant and granted else None,
         grant_ended_unused=grant.pk if grant and grant.state == GrantState.EXPIRED else "",
         run_state=RunState(run.state),
         paused_for_version=run.flow_version.version if PauseReason.FLOW_VERSION in run.paused_reasons else "",
@@ -152,9 +164,33 @@ def pinned_of(operation: Operation) -> AccountPin | None:
     )
 
 
-def _matches(evidence: Evidence) -> bool:
+def _match(evidence: Evidence) -> dict[str, Any]:
     match: Any = evidence.seen.get("match") if isinstance(evidence.seen, dict) else None
-    return bool(isinstance(match, dict) and match.get("matches"))
+    return match if isinstance(match, dict) else {}
+
+
+def _matches(evidence: Evidence) -> bool:
+    return bool(_match(evidence).get("matches"))
+
+
+def _is_wrong(evidence: Evidence) -> bool:
+    """Whether a receipt that was reported is another's or differs; ours and not yet final is neither."""
+    receipt: Any = _match(evidence).get("receipt") or {}
+    ours = bool(receipt.get("named") and receipt.get("same"))
+    return not _matches(evidence) and not (ours and receipt.get("state") in (_PENDING, _REFUSED))
+
+
+def _shown_before(operation: Operation, evidence: list[Evidence], lookup: LookupFacts | None) -> str:
+    """Evidence of an effect of ours that the latest lookup, if any, doesn't show; "" if there is none."""
+    if lookup is not None and lookup.finding not in _SHOWS_NOTHING:
+        return ""
+    for one in evidence:
+        receipt: Any = _match(one).get("receipt") or {}
+        pending = one.claim == Claim.RECEIPT and receipt.get("state") == _PENDING and not _is_wrong(one)
+        if pending or one.seen.get("effect_exists"):
+            return one.pk
+    seen = Lookup.objects.filter(operation=operation, finding__in=[str(kind) for kind in _SHOWS_OURS])
+    return seen.order_by("-id").values_list("evidence_id", flat=True).first() or ""
 
 
 def _receipts(evidence: list[Evidence]) -> tuple[SeenReceipt, ...]:

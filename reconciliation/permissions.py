@@ -7,9 +7,9 @@ from datetime import datetime
 
 from reconciliation.conclusions import matching_references
 from reconciliation.contracts import Contract
-from reconciliation.facts import Facts, Holder
+from reconciliation.facts import AttemptFacts, Facts, Holder
 from reconciliation.providers.base import FindingKind
-from reconciliation.questions import Answer, key_protection
+from reconciliation.questions import Answer, key_protection, silent_at
 from reconciliation.states import Action, CaseKind, CaseState, Permission, Truth
 from runs.states import OPERATION_SETTLED, AttemptOutcome
 
@@ -118,7 +118,8 @@ def _retry(facts: Facts, contract: Contract, now: datetime, answers: tuple[Answe
     if facts.case_kind == CaseKind.CONFLICT:
         return locked("The evidence contradicts itself: another request would add to it.")
     if facts.grant_open or facts.case_state == CaseState.RETRYING:
-        return locked("A retry is already granted.")
+        sentence, ends_at = _retry_under_way(facts)
+        return locked(sentence, unlocks_at=ends_at)
     gone, applies = answers[3], answers[4]
     if gone.truth is not Truth.YES:
         return locked(gone.sentence, question=4, unlocks_at=gone.until_at)
@@ -131,7 +132,7 @@ def _retry(facts: Facts, contract: Contract, now: datetime, answers: tuple[Answe
             action=Action.RETRY,
             permission=_ALLOWED,
             sentence=f"{key_sentence} The same key and bytes are sent once more, after a fresh lookup.",
-            closes_at=starts_by,
+            closes_at=min(starts_by, facts.approval_until_at or starts_by),
         )
     late = " Too little of it is left for a request to arrive in time." if key is Truth.YES else ""
     return ActionStatus(
@@ -149,32 +150,35 @@ def _effect_on_record(facts: Facts) -> str:
         return "The effect is on record at the provider."
     if finding in (FindingKind.PENDING, FindingKind.MISMATCH, FindingKind.SEVERAL) or facts.mismatch_reported:
         return "An effect with our key or reference is on record at the provider."
+    if facts.shown_before:
+        return "An effect with our key or reference was on record; the latest lookup doesn't show it."
     return ""
 
 
+def _retry_under_way(facts: Facts) -> tuple[str, datetime | None]:
+    """What a retry that was decided waits for, and when time ends the waiting, if time does."""
+    if facts.grant_open:
+        return "A retry is granted and not yet sent.", facts.grant_ends_at
+    if any(attempt.outcome == AttemptOutcome.OPEN for attempt in facts.attempts):
+        return "The repeat is being sent; its outcome comes first.", silent_at(facts)
+    return "A retry is decided; the fresh lookup before it comes first.", None
+
+
 def _abandon(facts: Facts, now: datetime) -> ActionStatus:
-    sending = next(
-        (
-            one
-            for one in facts.attempts
-            if one.outcome == AttemptOutcome.OPEN and one.holder == Holder.LIVE and not one.proved_not_sent
-        ),
-        None,
-    )
-    if sending is not None:
+    sending = [one for one in facts.attempts if _is_sending(one, now)]
+    if sending:
         return ActionStatus(
             action=Action.ABANDON,
             permission=_LOCKED,
-            sentence=f"{sending.worker or 'A worker'} sends attempt {sending.number} under a live lease.",
+            sentence=f"{sending[-1].worker or 'A worker'} is sending attempt {sending[-1].number}.",
             question=4,
-            unlocks_at=sending.lease_ends_at,
+            unlocks_at=max(
+                min(one.quiet_after_at, one.lease_ends_at or one.quiet_after_at) for one in sending
+            ),
         )
     if facts.grant_open or facts.case_state == CaseState.RETRYING:
-        return ActionStatus(
-            action=Action.ABANDON,
-            permission=_LOCKED,
-            sentence="A retry is granted; its outcome comes first.",
-        )
+        sentence, ends_at = _retry_under_way(facts)
+        return ActionStatus(action=Action.ABANDON, permission=_LOCKED, sentence=sentence, unlocks_at=ends_at)
     if matching_references(facts):
         return ActionStatus(
             action=Action.ABANDON,
@@ -192,3 +196,9 @@ def _abandon(facts: Facts, now: datetime) -> ActionStatus:
         permission=_ALLOWED,
         sentence="The obligation is given up. Whether it happened stays unknown, and the record says so.",
     )
+
+
+def _is_sending(attempt: AttemptFacts, now: datetime) -> bool:
+    """Whether its sender is at it: not reported, and still expected to (`intake.still_expected`)."""
+    expected = attempt.holder in (Holder.LIVE, Holder.CONSOLE) and now < attempt.quiet_after_at
+    return attempt.outcome == AttemptOutcome.OPEN and expected and not attempt.proved_not_sent

@@ -102,8 +102,13 @@ def _observable(contract: Contract) -> Answer:
 
 def silent(attempt: AttemptFacts, now: datetime) -> bool:
     """Whether an attempt can neither reach the provider any more nor be reported under a live token."""
-    done = attempt.outcome != AttemptOutcome.OPEN or attempt.holder != Holder.LIVE
-    return attempt.proved_not_sent or (now >= attempt.quiet_after_at and done)
+    return attempt.proved_not_sent or (now >= attempt.quiet_after_at and not _may_write(attempt))
+
+
+def _may_write(attempt: AttemptFacts) -> bool:
+    # "Unreported" is our word for its silence: under a live lease its sender may still speak (DESIGN §4).
+    unheard = attempt.outcome in (AttemptOutcome.OPEN, AttemptOutcome.UNREPORTED)
+    return unheard and attempt.holder == Holder.LIVE
 
 
 def silent_at(facts: Facts) -> datetime | None:
@@ -112,7 +117,7 @@ def silent_at(facts: Facts) -> datetime | None:
     times += [
         attempt.lease_ends_at
         for attempt in facts.attempts
-        if attempt.outcome == AttemptOutcome.OPEN and attempt.holder == Holder.LIVE and attempt.lease_ends_at
+        if attempt.lease_ends_at and _may_write(attempt) and not attempt.proved_not_sent
     ]
     return max(times, default=None)
 
@@ -148,6 +153,7 @@ def _old_worker_gone(facts: Facts, now: datetime) -> Answer:
 
 def _still_applies(facts: Facts, now: datetime) -> Answer:
     truth, sentence = Truth.YES, "The run is open for work; its budget is reserved and its version pinned."
+    until_at = None
     if facts.run_state in RUN_ENDED:
         truth, sentence = Truth.NO, f"The run is {facts.run_state}: nothing more is sent for it."
     elif facts.approval_until_at is not None and facts.approval_until_at <= now:
@@ -157,12 +163,14 @@ def _still_applies(facts: Facts, now: datetime) -> Answer:
         truth = Truth.UNKNOWN
         sentence = f"No worker of the pinned version {facts.paused_for_version} has come for it."
     elif facts.approval_until_at is not None:
+        until_at = facts.approval_until_at
         sentence = f"The approval is valid until {_utc(facts.approval_until_at)}; the budget is reserved."
     return Answer(
         number=5,
         question="Do the approval, the budget and the flow version still apply?",
         truth=truth,
         sentence=sentence,
+        until_at=until_at,
     )
 
 

@@ -1,0 +1,253 @@
+"""What the policy never does, over facts that nobody thought of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reconciliation.conclusions import ConfirmBy, NotSent, RejectBy
+from reconciliation.contracts import Contract, LookupKind, WindowKind, key_still_protects
+from reconciliation.facts import AttemptFacts, Facts, Holder, LookupFacts, RejectionFacts
+from reconciliation.policy import Assessment, assess
+from reconciliation.providers.base import FindingKind
+from reconciliation.questions import silent
+from reconciliation.states import Action, CaseKind, CaseState, Permission, Truth
+from runs.states import RUN_ENDED, AttemptOutcome, OperationState, RunState
+from tests.policy_facts import KEY_ENDS_AT, PIN, QUIET_AT, SENT_AT, contract, keyless, later, receipt
+
+# Times are drawn near the instants where something changes, and anywhere in two days.
+MARKS = [timedelta(0), QUIET_AT - SENT_AT, KEY_ENDS_AT - SENT_AT, timedelta(minutes=10), timedelta(minutes=2)]
+spans = st.one_of(
+    st.builds(lambda mark, by: mark + timedelta(microseconds=by), st.sampled_from(MARKS), st.integers(-2, 2)),
+    st.integers(0, 48 * 3600).map(lambda seconds: timedelta(seconds=seconds)),
+)
+times = spans.map(lambda span: SENT_AT + span)
+
+
+@st.composite
+def contracts(draw: st.DrawFn) -> Contract:
+    lookup = draw(st.sampled_from(LookupKind))
+    lag_ms = draw(st.sampled_from([None, 0, 3_000]))
+    fields = {
+        "lookup": lookup,
+        "visibility_lag_ms": lag_ms,
+        "absence_is_proof": draw(st.booleans()),
+        "lookup_retention_ms": draw(st.sampled_from([None, 60_000, 24 * 3_600_000])),
+        "rejection_replays": draw(st.booleans()),
+    }
+    if draw(st.booleans()):
+        return keyless(**fields)
+    window = draw(st.sampled_from([WindowKind.DOCUMENTED, WindowKind.MINIMUM, WindowKind.UNPUBLISHED]))
+    return contract(**fields, window_kind=window)
+
+
+@st.composite
+def attempts(draw: st.DrawFn, number: int, now: datetime) -> AttemptFacts:
+    minted_at = draw(times)
+    outcome = draw(st.sampled_from(AttemptOutcome))
+    holder = draw(st.sampled_from(Holder))
+    lease_ends_at = now + draw(spans) + timedelta(microseconds=1)
+    return AttemptFacts(
+        number=number,
+        outcome=outcome,
+        minted_at=minted_at,
+        quiet_after_at=minted_at + (QUIET_AT - SENT_AT),
+        holder=holder,
+        worker=draw(st.sampled_from(["worker-1", ""])),
+        lease_ends_at=lease_ends_at if holder == Holder.LIVE else None,
+        proved_not_sent=outcome == AttemptOutcome.NOT_SENT or draw(st.booleans()),
+    )
+
+
+@st.composite
+def known(draw: st.DrawFn, now: datetime) -> Facts:
+    tried = tuple(draw(attempts(number, now)) for number in range(1, draw(st.integers(0, 3)) + 1))
+    case_state = draw(st.sampled_from(CaseState))
+    # An open grant is a retry under way: nothing else leaves one behind.
+    grant = draw(st.sampled_from(["", "grant_1"])) if case_state == CaseState.RETRYING else ""
+    finding = draw(st.sampled_from([None, *FindingKind]))
+    return Facts(
+        operation_state=draw(st.sampled_from([OperationState.SENT_UNKNOWN] * 4 + list(OperationState))),
+        case_kind=draw(st.sampled_from([CaseKind.UNKNOWN, CaseKind.UNKNOWN, CaseKind.CONFLICT])),
+        case_state=case_state,
+        opened_at=draw(times),
+        turn_index=1,
+        call_id="c1",
+        attempts=tried,
+        first_sent_at=draw(st.sampled_from([SENT_AT, SENT_AT, None])),
+        last_quiet_at=max((one.quiet_after_at for one in tried), default=None),
+        pinned=PIN,
+        current=draw(st.sampled_from([PIN, PIN, replace(PIN, endpoint="other")])),
+        console_can_send=True,
+        receipts=tuple(
+            receipt(name, matches=matches)
+            for name, matches in draw(
+                st.lists(st.tuples(st.sampled_from(["ord_1", "ord_2"]), st.booleans()), max_size=3)
+            )
+        ),
+        rejections=tuple(
+            RejectionFacts(attempt_number=number, evidence_id=f"ev_{number}")
+            for number in draw(st.lists(st.integers(1, 3), max_size=2))
+        ),
+        mismatch_reported=draw(st.sampled_from(["", "", "ev_m"])),
+        shown_before=draw(st.sampled_from(["", "", "ev_s"])),
+        lookup=None
+        if finding is None
+        else LookupFacts(
+            finding=finding,
+            proof=draw(st.booleans()),
+            asked_at=draw(times),
+            evidence_id="ev_lookup",
+            summary="It was asked.",
+        ),
+        lookups_count=draw(st.integers(0, 10)),
+        lookups_failed_count=draw(st.integers(0, 10)),
+        grant_open=grant,
+        grant_ends_at=now + draw(spans) if grant else None,
+        run_state=draw(st.sampled_from([RunState.OPEN, RunState.PAUSED, *RunState])),
+        paused_for_version=draw(st.sampled_from(["", "", "6"])),
+        approval_until_at=draw(st.one_of(st.none(), times)),
+        abandonment_people=draw(st.sampled_from([1, 2])),
+    )
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[Facts, Contract, datetime]:
+    now = draw(times)
+    # As `gathering` reads them: by time alone nothing is left undone.
+    return later(draw(known(now)), now), draw(contracts()), now
+
+
+@settings(max_examples=200, deadline=None)
+@given(situations())
+def test_one_person_never_repeats_where_the_key_may_protect_nothing(
+    situation: tuple[Facts, Contract, datetime],
+) -> None:
+    facts, promised, now = situation
+    status = assess(facts, promised, now).action(Action.RETRY)
+    if status is None or status.permission is not Permission.ALLOWED:
+        return
+    assert promised.honours_key
+    assert promised.window_kind in (WindowKind.DOCUMENTED, WindowKind.MINIMUM)
+    assert facts.pinned is not None
+    assert facts.current is not None
+    assert key_still_protects(promised, pinned=facts.pinned, current=facts.current)
+    assert facts.first_sent_at is not None
+    starts_by = promised.repeat_starts_by(facts.first_sent_at)
+    assert starts_by is not None
+    assert now < starts_by
+    assert status.closes_at is not None
+    assert status.closes_at <= starts_by
+    # Nothing on record says that it happened, nobody can still send it, and the run goes on.
+    assert facts.attempts
+    assert all(silent(one, now) for one in facts.attempts)
+    assert not any(one.matches for one in facts.receipts)
+    assert not facts.mismatch_reported
+    assert not facts.shown_before
+    assert facts.lookup is None or facts.lookup.finding not in (
+        FindingKind.FOUND,
+        FindingKind.PENDING,
+        FindingKind.MISMATCH,
+        FindingKind.SEVERAL,
+    )
+    assert facts.case_kind == CaseKind.UNKNOWN
+    assert facts.run_state not in RUN_ENDED
+
+
+@settings(max_examples=200, deadline=None)
+@given(situations())
+def test_nothing_is_settled_beyond_its_evidence(situation: tuple[Facts, Contract, datetime]) -> None:
+    facts, promised, now = situation
+    conclusion = assess(facts, promised, now).conclusion
+    open_effects = [one.number for one in facts.attempts if not one.proved_not_sent]
+    if isinstance(conclusion, ConfirmBy | RejectBy | NotSent):
+        assert facts.operation_state == OperationState.SENT_UNKNOWN
+        assert facts.case_state != CaseState.RESOLVED
+        assert facts.case_kind == CaseKind.UNKNOWN
+    match conclusion:
+        case ConfirmBy(reference=reference):
+            assert {one.reference for one in facts.receipts if one.matches} == {reference}
+            assert not facts.mismatch_reported
+            assert facts.lookup is None or facts.lookup.finding not in (
+                FindingKind.MISMATCH,
+                FindingKind.SEVERAL,
+            )
+        case NotSent(proof="reports"):
+            assert facts.attempts
+            assert not open_effects
+        case NotSent():
+            assert promised.absence_is_proof
+            assert promised.visibility_lag_ms is not None
+            assert facts.lookup is not None
+            assert facts.lookup.finding == FindingKind.NOT_FOUND
+            assert facts.lookup.proof
+            assert not facts.shown_before
+            assert facts.last_quiet_at is not None
+            shown_by = facts.last_quiet_at + timedelta(milliseconds=promised.visibility_lag_ms)
+            assert facts.lookup.asked_at >= shown_by
+            assert all(silent(one, now) for one in facts.attempts)
+        case RejectBy():
+            rejected = {one.attempt_number for one in facts.rejections}
+            by_record = facts.lookup is not None and facts.lookup.finding == FindingKind.REFUSED
+            alone = len(open_effects) <= 1 if by_record else not set(open_effects) - rejected
+            assert promised.rejection_replays or alone
+        case _:
+            pass
+
+
+@settings(max_examples=200, deadline=None)
+@given(situations())
+def test_every_answer_and_every_lock_has_its_reason_in_words(
+    situation: tuple[Facts, Contract, datetime],
+) -> None:
+    facts, promised, now = situation
+    judged = assess(facts, promised, now)
+    for sentence in [
+        *(one.sentence for one in judged.answers),
+        *(one.sentence for one in judged.actions),
+    ]:
+        assert sentence.strip().endswith(".")
+        assert "try again" not in sentence.lower()
+        assert "None" not in sentence
+    for action in judged.actions:
+        if action.question and action.permission is Permission.LOCKED:
+            answered_yes = judged.answers[action.question - 1].truth is Truth.YES
+            assert not answered_yes or action.action is Action.ABANDON
+
+
+@settings(max_examples=300, deadline=None)
+@given(situations(), spans)
+def test_what_time_unlocks_says_when(situation: tuple[Facts, Contract, datetime], passes: timedelta) -> None:
+    """A lock without a time stays until somebody acts; one with a time stays until then."""
+    facts, promised, now = situation
+    then = now + passes
+    before, after = assess(facts, promised, now), assess(later(facts, then), promised, then)
+    for action in before.actions:
+        if action.permission is not Permission.LOCKED:
+            continue
+        assert action.unlocks_at is None or action.unlocks_at >= now
+        if action.unlocks_at is None or then < action.unlocks_at:
+            assert _permission(after, action.action) is Permission.LOCKED, action
+
+
+@settings(max_examples=200, deadline=None)
+@given(situations(), spans)
+def test_what_one_person_may_repeat_they_may_until_the_time_that_is_named(
+    situation: tuple[Facts, Contract, datetime], passes: timedelta
+) -> None:
+    facts, promised, now = situation
+    then = now + passes
+    status = assess(facts, promised, now).action(Action.RETRY)
+    if status is None or status.permission is not Permission.ALLOWED:
+        return
+    assert status.closes_at is not None
+    after = _permission(assess(later(facts, then), promised, then), Action.RETRY)
+    assert (after is Permission.ALLOWED) is (then < status.closes_at)
+
+
+def _permission(judged: Assessment, action: Action) -> Permission | None:
+    status = judged.action(action)
+    return status.permission if status else None
