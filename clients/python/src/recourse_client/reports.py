@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from recourse_client.answers import shown
 from recourse_client.errors import (
     JournalError,
     NotJson,
@@ -38,8 +38,6 @@ _log = logging.getLogger("recourse_client")
 # its limit for a call (1 MiB), however it is written: base64 takes 4/3, JSON's escapes up to 6 characters.
 BODY_BYTES_MAX = 128 * 1024
 _ERROR_LENGTH_MAX = 2_000
-# What a plan shows of an answer that isn't JSON.
-_TEXT_SHOWN_MAX = 2_000
 _HEADERS_MAX = 64
 _HEADER_LENGTH_MAX = 1_000
 # These carry somebody's session and prove nothing about an effect.
@@ -171,14 +169,10 @@ def _as_bytes(body: Json | bytes) -> bytes:
 
 
 def answer_value(body: Json | bytes) -> Json:
-    """Return a provider's answer as a plan shows it later: JSON where it is JSON, else bounded text."""
+    """Return a provider's answer as a plan shows it later: strict JSON as its value, else bounded text."""
     if body is None:
         return None
-    content = _as_bytes(body)
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return content.decode("utf-8", "replace")[:_TEXT_SHOWN_MAX]
+    return shown(_as_bytes(body))
 
 
 def _body(content: bytes) -> dict[str, Json]:
