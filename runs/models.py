@@ -21,6 +21,7 @@ from runs.states import (
     LeaseEnd,
     MatchedBy,
     OperationState,
+    PauseReason,
     Reservation,
     RunState,
 )
@@ -28,6 +29,7 @@ from runs.states import (
 ID_LENGTH = 40
 NAME_LENGTH = 100
 DIGEST_LENGTH = 64
+TURN_ORDERS = ["ordered", "parallel"]
 # Square takes the shortest key of the providers we know: 45 characters (DESIGN law 3).
 KEY_LENGTH_MAX = 45
 
@@ -69,6 +71,9 @@ class Flow(models.Model):
             models.UniqueConstraint(fields=["team", "name"], name="flow_name_once_in_team"),
             models.CheckConstraint(
                 condition=Q(abandonment_people__in=[1, 2]), name="flow_abandonment_people_1_or_2"
+            ),
+            models.CheckConstraint(
+                condition=Q(automatic_repeat__in=["off", "safe"]), name="flow_automatic_repeat_known"
             ),
         ]
 
@@ -187,6 +192,11 @@ class Run(models.Model):
             models.UniqueConstraint(fields=["flow", "external_id"], name="run_external_id_once_in_flow"),
             models.CheckConstraint(condition=one_of("state", RunState), name="run_state_known"),
             models.CheckConstraint(
+                condition=Q(paused_reasons__contained_by=[str(reason) for reason in PauseReason]),
+                name="run_pause_reasons_known",
+            ),
+            models.CheckConstraint(condition=Q(turn_parallel__in=TURN_ORDERS), name="run_turn_order_known"),
+            models.CheckConstraint(
                 condition=Q(state__in=["completed", "abandoned"], ended_at__isnull=False)
                 | Q(state__in=["open", "paused"], ended_at__isnull=True),
                 name="run_ended_has_its_time",
@@ -284,6 +294,7 @@ class Turn(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["run", "index"], name="turn_index_once_in_run"),
             models.CheckConstraint(condition=Q(index__gte=1), name="turn_index_from_1"),
+            models.CheckConstraint(condition=Q(parallel__in=TURN_ORDERS), name="turn_order_known"),
         ]
 
 
@@ -370,6 +381,14 @@ class Operation(models.Model):
             ),
             models.CheckConstraint(
                 condition=one_of("reservation", Reservation), name="operation_reservation_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(reserved_minor__gte=0) & (Q(reservation="reserved") | Q(reserved_minor=0)),
+                name="operation_reserved_only_while_reserved",
+            ),
+            models.CheckConstraint(
+                condition=Q(in_doubt_since_at__isnull=True) | Q(state="sent_unknown"),
+                name="operation_doubt_only_when_sent",
             ),
             models.CheckConstraint(
                 condition=Q(amount_currency="", amount_minor__isnull=True)
@@ -460,6 +479,7 @@ class Attempt(models.Model):
             models.UniqueConstraint(fields=["operation", "attempt_id"], name="attempt_id_once"),
             models.UniqueConstraint(fields=["operation", "number"], name="attempt_number_once"),
             models.CheckConstraint(condition=one_of("outcome", AttemptOutcome), name="attempt_outcome_known"),
+            models.CheckConstraint(condition=one_of("executor", Executor), name="attempt_executor_known"),
             models.CheckConstraint(
                 condition=Q(outcome="open", ended_at__isnull=True)
                 | ~Q(outcome="open") & Q(ended_at__isnull=False),
@@ -567,4 +587,9 @@ class AuditLeaf(models.Model):
             models.Index(fields=["operation_ref", "id"], name="leaf_of_operation"),
             models.Index(fields=["run_ref", "id"], name="leaf_of_run"),
             models.Index(fields=["team_slug", "-id"], name="leaf_of_team"),
+            # The history of what people did: rare among what workers do, and asked for most. Workers' leaves
+            # aren't in it, so an effect pays nothing for it.
+            models.Index(
+                fields=["team_slug", "-id"], name="leaf_by_people", condition=Q(actor_kind="person")
+            ),
         ]

@@ -216,8 +216,8 @@ def return_to_ready(
         operation.reservation, operation.reserved_minor = Reservation.NONE, 0
         operation.save(update_fields=["reservation", "reserved_minor"])
         run.save(update_fields=["budget_reserved_minor"])
-    _compare_and_set(operation, OperationState.READY, locked.now)
     _end_doubt(locked)
+    _compare_and_set(operation, OperationState.READY, locked.now)
     end_grants(operation, GrantState.VOID, locked, "the operation can be sent again")
     refresh_outcome_pause(locked.locked_run)
     _append(locked, "operation.not_sent", actor, OperationState.SENT_UNKNOWN, {}, evidence, reason)
@@ -323,6 +323,8 @@ def _settle(
 ) -> None:
     operation, run = locked.operation, locked.run
     before = OperationState(operation.state)
+    # Only what is sent_unknown can be in doubt (a CHECK says so), so the doubt ends first.
+    _end_doubt(locked)
     _compare_and_set(operation, to, locked.now)
     _settle_budget(operation, run, reservation, spent_minor)
     operation.save(update_fields=["reservation", "reserved_minor", "settled_minor"])
@@ -331,7 +333,6 @@ def _settle(
     run.save(
         update_fields=["turn_settled", "budget_reserved_minor", "budget_spent_minor", "budget_held_minor"]
     )
-    _end_doubt(locked)
     end_grants(operation, GrantState.VOID, locked, f"the operation is {to}")
     refresh_outcome_pause(locked.locked_run)
     _append(locked, f"operation.{to}", actor, before, after, evidence, reason)
