@@ -55,6 +55,7 @@ class Urls:
     owner: str
     broker: str
     state_dir: str
+    embedded: bool
 
 
 _cleanup = ExitStack()
@@ -116,6 +117,7 @@ def _start_database() -> Urls:
         owner=owner or servers.owner_url,
         broker=broker,
         state_dir=str(state),
+        embedded=not app,
     )
 
 
@@ -128,6 +130,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 # --- The test database, as its owner and as the application -----------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb(django_db_keepdb: bool) -> bool:
+    """An embedded database isn't dropped: its whole server is thrown away a moment later."""
+    return django_db_keepdb or urls().embedded
 
 
 @pytest.fixture(scope="session")
