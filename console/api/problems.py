@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
@@ -177,13 +178,19 @@ class MethodNotAllowed(Refusal):
     word: ClassVar[str] = "method_not_allowed"
 
 
-def problem(word: str, detail: str, *, headers: dict[str, str] | None = None, **members: Any) -> HttpResponse:
+def problem(
+    word: str,
+    detail: str,
+    *,
+    headers: dict[str, str] | None = None,
+    members: Mapping[str, Any] | None = None,
+) -> HttpResponse:
     """Return one problem document; what it must contain can't be overridden by `members`."""
     meant = WORDS[word]
     if word == "unauthorized":
         headers = {"WWW-Authenticate": 'Bearer realm="recourse"', **(headers or {})}
     document = {
-        **members,
+        **(members or {}),
         "type": f"/problems/{word}",
         "word": word,
         "title": meant.title,
@@ -219,7 +226,7 @@ def refused(refusal: Refusal, *, headers: dict[str, str] | None = None, **member
     details = {**refusal.details, **members}
     if isinstance(refusal, Invalid) and details.get("where") is not None:
         details["where"] = pointer(str(details["where"]))
-    return problem(refusal.word, refusal.sentence, headers=headers, **details)
+    return problem(refusal.word, refusal.sentence, headers=headers, members=details)
 
 
 # What the domain calls by its own name and the caller sent as a header.
@@ -322,7 +329,7 @@ def on_unknown(request: HttpRequest, error: BaseException) -> HttpResponse:
     return problem(
         "internal_error",
         "Recourse failed on this call; whether it was carried out isn't known.",
-        error_id=error_id,
+        members={"error_id": error_id},
     )
 
 
