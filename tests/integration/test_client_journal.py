@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from console.models import Scope
@@ -316,3 +320,80 @@ def test_work_is_found_by_asking_for_it(client: Client, supplier: Supplier) -> N
         assert client.wait_claimable("order-agent", wait_seconds=0) == []
         run.turn(1, decide()).effect("order", supplier)
         run.complete(None)
+
+
+class Dropping:
+    """Stands between client and journal, passes everything on, and drops the first answer to each call."""
+
+    def __init__(self, upstream: str) -> None:
+        self.dropped: list[str] = []
+        dropped = self.dropped
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                content = self.rfile.read(int(self.headers["Content-Length"]))
+                headers = {name: self.headers[name] for name in ("Authorization", "Content-Type")}
+                answer = httpx.post(upstream + self.path, content=content, headers=headers, timeout=20)
+                call = self.path.rsplit("/", 1)[-1]
+                if call not in dropped:
+                    dropped.append(call)
+                    self.close_connection = True
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    return
+                self.send_response(answer.status_code)
+                self.send_header("Content-Type", answer.headers["Content-Type"])
+                self.send_header("Content-Length", str(len(answer.content)))
+                self.end_headers()
+                self.wfile.write(answer.content)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def dropping(web_server: Server) -> Iterator[Dropping]:
+    between = Dropping(web_server.url)
+    yield between
+    between.close()
+
+
+def test_with_every_answer_dropped_once_the_end_is_the_same(
+    dropping: Dropping, supplier: Supplier, tmp_path: Path
+) -> None:
+    sync_accounts()
+    secret = token(Scope.JOURNAL, Scope.READ)
+    options: dict[str, Any] = {"spool": tmp_path / "spool", "patience": FAST, "report_patience": FAST}
+    mail = Effect("mail", "send_mail", "sandbox-mail", {"to": "a@example.com"})
+
+    def refuses(go: Go) -> Receipt:
+        raise Rejected(400, b'{"error": "no such address"}')
+
+    with Client(dropping.url, secret, seconds_per_try=20, **options) as client:
+        with opened(client) as run:
+            turn = run.turn(1, decide(PRICE, ORDER))
+            turn.perform(reads={"price": lambda args: 7}, effects={"place_order": supplier})
+        with opened(client) as run:
+            turn = run.turn(2, decide(mail))
+            assert isinstance(turn.effect("mail", refuses), Refused)
+            assert run.complete(None).state == "completed"
+    assert set(dropping.dropped) == {
+        *("runs", "claim", "turns", "result", "send", "receipt", "rejection", "release", "complete")
+    }
+    assert len(supplier.started) == 1
+    assert sorted(Operation.objects.values_list("state", flat=True)) == ["confirmed", "rejected"]
+    assert Attempt.objects.count() == 2
+    assert Evidence.objects.filter(kind__in=["late_report", "stray_report"]).count() == 0
+    assert list((tmp_path / "spool").rglob("*.json")) == []
