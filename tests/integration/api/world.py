@@ -224,7 +224,7 @@ class Working:
 
 def started(caller: Caller, **fields: Any) -> str:
     reply = caller.post("/runs", run_body(**fields))
-    assert reply.status == 201, reply
+    assert reply.status in (200, 201), reply
     return str(reply.body["run"]["id"])
 
 
@@ -244,7 +244,7 @@ def working(caller: Caller, *calls: dict[str, Any], parallel: bool = False, **fi
             "calls": list(calls) or [effect()],
         },
     )
-    assert turn.status == 201, turn
+    assert turn.status in (200, 201), turn
     made.turn = turn.body["turn"]
     return made
 
