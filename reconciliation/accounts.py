@@ -1,10 +1,26 @@
-"""Copy what a send must know from the declared provider accounts into the journal's own table."""
+"""Provider accounts: the journal's own table of them, and those that are no longer declared."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.db import transaction
 
+from reconciliation.contracts import (
+    Contract,
+    KeyFormat,
+    KeyScope,
+    LookupKind,
+    OnInFlight,
+    OnOtherPayload,
+    Replays,
+    Verification,
+    VerifiedWith,
+    WindowKind,
+)
+from reconciliation.contracts import ProviderAccount as DeclaredAccount
 from reconciliation.providers import registry
+from reconciliation.providers.base import ReceiptMatch
 from runs.locking import database_now
 from runs.models import ProviderAccount
 
@@ -35,3 +51,68 @@ def sync_accounts() -> list[str]:
             )
             slugs.append(account.slug)
     return slugs
+
+
+_UNDECLARED = "undeclared"
+# What is promised by an account that nobody describes any more: nothing at all.
+_NO_PROMISE = Contract(
+    key_field=None,
+    key_format=KeyFormat.NONE,
+    key_scope=KeyScope.NONE,
+    dedup_window_ms=None,
+    window_kind=WindowKind.NONE,
+    window_margin_ms=0,
+    on_other_payload=OnOtherPayload.UNKNOWN,
+    on_in_flight=OnInFlight.UNKNOWN,
+    replays=Replays.UNKNOWN,
+    rejection_replays=False,
+    proves_existence=(),
+    lookup=LookupKind.NONE,
+    visibility_lag_ms=None,
+    lookup_retention_ms=None,
+    absence_is_proof=False,
+    match_fields=(),
+    success_when=None,
+    rate_limit_per_second=1,
+    # An attempt's own quiet time is on record with it; these would be for attempts that can't be made.
+    in_flight_bound_ms=0,
+    start_within_ms=0,
+    request_within_ms=0,
+)
+
+
+def account_of(slug: str) -> DeclaredAccount:
+    """The declared account; one that promises nothing where its declaration is gone.
+
+    Its operations stay: people must still see them and decide. Raises `DeclarationInvalid` if a file of the
+    declarations can't be used, for then nothing is known to be gone.
+    """
+    try:
+        return registry.account(slug)
+    except registry.UnknownProvider:
+        return DeclaredAccount(
+            slug=slug,
+            title=f"{slug} (no longer declared)",
+            adapter=_UNDECLARED,
+            adapter_version="",
+            base_url=None,
+            endpoint="",
+            region="",
+            credentials=(),
+            missing=("its declaration",),
+            console_sends=False,
+            contract=_NO_PROMISE,
+            tested=Verification(kind=VerifiedWith.NOTHING),
+            facts=(),
+        )
+
+
+def is_declared(account: DeclaredAccount) -> bool:
+    return account.adapter != _UNDECLARED
+
+
+def not_comparable(match: ReceiptMatch) -> ReceiptMatch:
+    """The match of a receipt that can't be held against anything: which fields must be equal is not known."""
+    return replace(
+        match, problems=("Its provider account is no longer declared: it can't be compared.", *match.problems)
+    )

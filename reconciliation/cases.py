@@ -14,6 +14,7 @@ from typing import Any
 
 from django.conf import settings
 
+from reconciliation.accounts import account_of
 from reconciliation.conclusions import (
     AskPerson,
     Conclusion,
@@ -26,7 +27,6 @@ from reconciliation.conclusions import (
 from reconciliation.gathering import Judged, judge_now
 from reconciliation.models import Case
 from reconciliation.policy import POLICY
-from reconciliation.providers import registry
 from reconciliation.states import CaseKind, CaseState, Need, Resolution
 from reconciliation.waking import wake_after_commit
 from runs import audit
@@ -35,7 +35,7 @@ from runs.ids import new_id
 from runs.journal import settling
 from runs.journal.pausing import refresh_outcome_pause
 from runs.locking import LockedOperation, lock_operation
-from runs.models import Attempt, Evidence
+from runs.models import Attempt, Evidence, Operation, Receipt
 from runs.states import Claim, GrantState, MatchedBy, OperationState
 
 BY_POLICY = Actor(ActorKind.POLICY, POLICY)
@@ -74,7 +74,7 @@ def open_case(locked: LockedOperation, *, kind: CaseKind, because: str) -> Case:
             _move(locked, case, CaseState.NEEDS_DECISION, need=Need.CONFLICT, why=because)
         settling.open_doubt(locked)
         return case
-    contract = registry.account(operation.provider_id).contract
+    contract = account_of(operation.provider_id).contract
     decide_by = now + timedelta(minutes=run.flow.decide_within_minutes)
     key_ends = contract.key_ends_at(operation.first_sent_at) if operation.first_sent_at else None
     numbers = Case.objects.filter(operation=operation).order_by("-number").values_list("number", flat=True)
@@ -211,6 +211,34 @@ def open_conflict_on_both(
     theirs = open_case(other, kind=CaseKind.CONFLICT, because=because)
     judge(other, theirs)
     return mine, theirs
+
+
+def dealt_with(operation: Operation, reference: str) -> bool:
+    """Whether an extra effect of this reference was accepted or compensated before: no new question."""
+    closed = Case.objects.filter(
+        operation=operation, resolution__in=[Resolution.ACCEPTED, Resolution.COMPENSATED]
+    )
+    latest = closed.order_by("-number").values_list("resolved_at", flat=True).first()
+    if latest is None:
+        return False
+    told = Evidence.objects.filter(operation=operation, claim=Claim.RECEIPT, reference=reference)
+    return told.filter(recorded_at__lt=latest).exists()
+
+
+def extra_minor(operation: Operation, *, since: datetime) -> int:
+    """What the extra effects told of since then cost, in the operation's currency: each reference once.
+
+    The effect that confirmed the operation is booked already. One that states no amount, or another currency,
+    counts as the operation's own amount: the budget can hold no other.
+    """
+    confirmed = Receipt.objects.filter(operation=operation).values_list("reference", flat=True).first()
+    told = Evidence.objects.filter(operation=operation, claim=Claim.RECEIPT, recorded_at__gte=since)
+    extra: dict[str, int] = {}
+    for evidence in told.exclude(reference=confirmed or "").defer("body").order_by("recorded_at", "id"):
+        amount = (evidence.seen.get("match", {}).get("receipt") or {}).get("amount")
+        ours = amount and amount[0] == operation.amount_currency
+        extra[evidence.reference] = int(amount[1]) if ours else operation.amount_minor or 0
+    return sum(extra.values())
 
 
 def _return_to_ready(locked: LockedOperation, proof: str, evidence_id: str, actor: Actor) -> None:

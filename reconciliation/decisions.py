@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from django.db import transaction
 
 from reconciliation import cases, retries
+from reconciliation.accounts import is_declared, not_comparable
 from reconciliation.gathering import Judged, judge_now
 from reconciliation.models import Case, Decision
 from reconciliation.permissions import ActionStatus
@@ -365,7 +366,7 @@ def match_given(operation: Operation, judged: Judged, given: GivenReceipt) -> Re
     if operation.amount_minor is not None:
         amount = Money(operation.amount_currency, operation.amount_minor)
     payload = parse(bytes(operation.payload))
-    return match_receipt(
+    match = match_receipt(
         contract=judged.contract,
         operation_id=operation.pk,
         payload=payload if isinstance(payload, dict) else {},
@@ -376,6 +377,7 @@ def match_given(operation: Operation, judged: Judged, given: GivenReceipt) -> Re
         named_by_reply=False,
         tool=operation.tool,
     )
+    return match if is_declared(judged.account) else not_comparable(match)
 
 
 def _attach_given(
@@ -425,7 +427,7 @@ def _abandon(locked: LockedOperation, case: Case, actor: Actor, asked: Asked) ->
 
 def _close_conflict(locked: LockedOperation, case: Case, judged: Judged, actor: Actor, asked: Asked) -> None:
     stands = asked.action == Action.ACCEPT
-    minor = locked.operation.amount_minor or 0
+    minor = cases.extra_minor(locked.operation, since=case.opened_at)
     settling.book_conflict(locked, minor=minor, stands=stands, actor=actor, reason=asked.reason)
     cases.resolve(locked, case, Resolution.ACCEPTED if stands else Resolution.COMPENSATED, actor=actor)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from reconciliation.accounts import account_of
 from reconciliation.contracts import AccountPin, Contract, ProviderAccount
 from reconciliation.facts import (
     AttemptFacts,
@@ -17,7 +18,6 @@ from reconciliation.facts import (
 )
 from reconciliation.models import Case, Lookup
 from reconciliation.policy import Assessment, assess
-from reconciliation.providers import registry
 from reconciliation.providers.base import FindingKind, ReceiptState
 from reconciliation.states import CaseKind, CaseState
 from runs.canonical import canonicalise
@@ -58,7 +58,7 @@ class Judged:
 
 def judge_now(*, run: Run, operation: Operation, case: Case | None, now: datetime) -> Judged:
     """Gather the facts of an operation and its case (None: as if one were opened now) and assess them."""
-    account = registry.account(operation.provider_id)
+    account = account_of(operation.provider_id)
     evidence = list(
         Evidence.objects.filter(operation=operation)
         .select_related("attempt")

@@ -10,8 +10,8 @@ from datetime import datetime
 from django.db import transaction
 
 from reconciliation import cases
+from reconciliation.accounts import account_of
 from reconciliation.models import Case
-from reconciliation.providers import registry
 from reconciliation.states import CaseKind, CaseState
 from runs import leases
 from runs.journal import settling
@@ -95,7 +95,7 @@ def take_in_operation(locked: LockedOperation) -> bool:
         cases.judge(locked, case)
         return True
     if lapsed and case.state == CaseState.RETRYING:
-        contract = registry.account(operation.provider_id).contract
+        contract = account_of(operation.provider_id).contract
         cases.back_to_looking_up(
             locked, case, why="the repeat was not reported", has_lookup=contract.has_lookup
         )

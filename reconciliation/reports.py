@@ -16,16 +16,18 @@ from typing import Any, ClassVar
 from django.db import transaction
 
 from reconciliation import cases
+from reconciliation.accounts import account_of, is_declared, not_comparable
 from reconciliation.evidence import cut_texts
 from reconciliation.intake import take_in_operation
 from reconciliation.models import Case
-from reconciliation.providers import registry
+from reconciliation.providers.answers import Body, matches_any
 from reconciliation.providers.base import ReceiptMatch
+from reconciliation.providers.http_declared import NOT_DEFINITE
 from reconciliation.providers.matching import match_receipt
 from reconciliation.providers.redaction import Redactor
 from reconciliation.states import CaseKind, CaseState
 from runs.actors import CONSOLE_SENDER, Actor, ActorKind
-from runs.canonical import canonicalise, digest
+from runs.canonical import canonicalise, digest, parse
 from runs.ids import check_client_id
 from runs.journal import settling
 from runs.journal.evidence import record_evidence
@@ -102,11 +104,23 @@ class _Report:
     seen: SeenReply
     reference: str = ""
 
+    # What an answer that doesn't say so was taken for; the claim is then `unknown`.
+    mistaken_for: str = ""
+    # The answer proves that the effect exists, although it is no receipt.
+    effect_exists: bool = False
+
     @property
     def digest(self) -> str:
-        return canonicalise(
-            {"claim": str(self.claim), "reference": self.reference, "seen": self.seen.as_json()}
-        ).digest
+        """Over what the attempt's own sender says, so that the same again gets the first answer."""
+        return canonicalise(self._says()).digest
+
+    @property
+    def strangers_digest(self) -> str:
+        """The same words from anybody else: they must not be answered, or taken, for the sender's."""
+        return canonicalise({**self._says(), "from": "a stranger"}).digest
+
+    def _says(self) -> dict[str, Any]:
+        return {"claim": str(self.claim), "reference": self.reference, "seen": self.seen.as_json()}
 
 
 def report_receipt(
@@ -146,7 +160,12 @@ def report_receipt(
 def report_rejection(
     *, sender: Sender, operation_id: str, attempt_id: str, seen: SeenReply
 ) -> dict[str, Any]:
-    """Report a definite refusal of this attempt; it settles only what it can speak for."""
+    """Report a definite refusal of this attempt; it settles only what it can speak for.
+
+    An answer that doesn't say that nothing happened (a time-out, a conflict, a rate limit, 5xx: DESIGN §5),
+    or that proves by the contract that it did, is kept as an unknown outcome, whatever its sender takes it
+    for.
+    """
     return _report(Claim.REJECTION, sender, operation_id, attempt_id, seen)
 
 
@@ -164,17 +183,44 @@ def _report(
     claim: Claim, sender: Sender, operation_id: str, attempt_id: str, seen: SeenReply
 ) -> dict[str, Any]:
     check_client_id(attempt_id, where="attempt_id")
-    report = _Report(sender=sender, operation_id=operation_id, attempt_id=attempt_id, claim=claim, seen=seen)
-    read_intended(operation_id=operation_id, team=sender.team)
+    operation = read_intended(operation_id=operation_id, team=sender.team)
+    exists = _proves_existence(operation.provider_id, seen)
+    mistaken = claim == Claim.REJECTION and (exists or not _could_be_definite(seen.status))
+    report = _Report(
+        sender=sender,
+        operation_id=operation_id,
+        attempt_id=attempt_id,
+        claim=Claim.UNKNOWN if mistaken else claim,
+        seen=seen,
+        mistaken_for="a refusal" if mistaken else "",
+        effect_exists=exists,
+    )
     return _receive(report, None)
+
+
+def _could_be_definite(status: int | None) -> bool:
+    # A sender that states no status has a protocol of its own, and its word for it.
+    return status is None or (400 <= status < 500 and status not in NOT_DEFINITE)
+
+
+def _proves_existence(provider_id: str, seen: SeenReply) -> bool:
+    patterns = account_of(provider_id).contract.proves_existence
+    if seen.status is None or not patterns:
+        return False
+    try:
+        body = Body(value=parse(seen.body), readable=True)
+    except Refusal:
+        body = Body(value=None, readable=False)
+    return matches_any(patterns, seen.status, body, unreadable=False)
 
 
 def _match(operation: Intended, report: _Report) -> ReceiptMatch:
     amount = None
     if operation.amount_minor is not None:
         amount = Money(operation.amount_currency, operation.amount_minor)
-    return match_receipt(
-        contract=registry.account(operation.provider_id).contract,
+    account = account_of(operation.provider_id)
+    match = match_receipt(
+        contract=account.contract,
         operation_id=operation.pk,
         payload=json.loads(bytes(operation.payload)),
         key=operation.key,
@@ -185,6 +231,7 @@ def _match(operation: Intended, report: _Report) -> ReceiptMatch:
         named_by_reply=True,
         tool=operation.tool,
     )
+    return match if is_declared(account) else not_comparable(match)
 
 
 def _facts(match: ReceiptMatch, body: bytes) -> settling.ReceiptFacts:
@@ -201,11 +248,13 @@ def _facts(match: ReceiptMatch, body: bytes) -> settling.ReceiptFacts:
 def _receive(report: _Report, match: ReceiptMatch | None) -> dict[str, Any]:
     with transaction.atomic():
         locked = lock_operation(operation_id=report.operation_id, team=report.sender.team)
-        first = first_answer(locked, attempt_id=report.attempt_id, report_digest=report.digest)
+        attempt = Attempt.objects.filter(operation=locked.operation, attempt_id=report.attempt_id).first()
+        heard = _Heard.of(locked, report, attempt)
+        first = first_answer(locked, attempt_id=report.attempt_id, report_digest=heard.digest)
         if first is not None:
             answer, refusal = {**first, "replayed": True}, _kept_refusal(first)
         else:
-            answer, refusal = _receive_new(locked, report, match)
+            answer, refusal = _receive_new(locked, report, match, heard)
     # What was refused is kept all the same: the refusal is raised after its commit.
     if refusal is not None:
         refusal.details.setdefault("case", answer["case"])
@@ -221,65 +270,81 @@ def _kept_refusal(answer: dict[str, Any]) -> Refusal | None:
     return kind(kept["sentence"], **kept["details"], replayed=True)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Heard:
+    """Whose word a report is: `genuine` by the attempt's own token; `own` while it may still move states."""
+
+    attempt: Attempt | None
+    genuine: bool
+    own: bool
+    digest: str
+
+    @classmethod
+    def of(cls, locked: LockedOperation, report: _Report, attempt: Attempt | None) -> _Heard:
+        genuine = attempt is not None and _is_genuine(attempt, report.sender)
+        return cls(
+            attempt=attempt,
+            genuine=genuine,
+            own=genuine and attempt is not None and _is_own(locked, attempt),
+            digest=report.digest if genuine else report.strangers_digest,
+        )
+
+
 def _receive_new(
-    locked: LockedOperation, report: _Report, match: ReceiptMatch | None
+    locked: LockedOperation, report: _Report, match: ReceiptMatch | None, heard: _Heard
 ) -> tuple[dict[str, Any], Refusal | None]:
-    operation = locked.operation
-    attempt = Attempt.objects.filter(operation=operation, attempt_id=report.attempt_id).first()
-    own = attempt is not None and _is_own(locked, attempt, report.sender)
-    if not own:
+    attempt = heard.attempt
+    if not heard.own:
         take_in_operation(locked)
-    evidence = _keep(locked, report, match, attempt, own=own)
-    if own and attempt is not None:
+    evidence = _keep(locked, report, match, heard)
+    if heard.own and attempt is not None:
         refusal = _judge_own(locked, report, match, attempt, evidence)
     else:
-        refusal = _judge_outside(locked, report, match, attempt, evidence)
-    answer = _answer(locked, report, attempt, own=own)
+        refusal = _judge_outside(locked, report, match, heard, evidence)
+    answer = _answer(locked, report, attempt, own=heard.own)
     if refusal is not None:
         answer["refused"] = {
             "word": refusal.word,
             "sentence": refusal.sentence,
             "details": refusal.details,
         }
-    keep_answer(locked, attempt_id=report.attempt_id, report_digest=report.digest, answer=answer)
+    keep_answer(locked, attempt_id=report.attempt_id, report_digest=heard.digest, answer=answer)
     return {**answer, "replayed": False}, refusal
 
 
-def _is_own(locked: LockedOperation, attempt: Attempt, sender: Sender) -> bool:
+def _is_genuine(attempt: Attempt, sender: Sender) -> bool:
+    """Whether this comes from who was allowed the attempt: its id with the token it was minted under."""
+    if attempt.executor == Executor.CONSOLE:
+        return not sender.token and sender.team is None
+    return bool(sender.token) and attempt.lease_token == sender.token
+
+
+def _is_own(locked: LockedOperation, attempt: Attempt) -> bool:
     if attempt.outcome != AttemptOutcome.OPEN:
         return False
     if attempt.executor == Executor.CONSOLE:
-        return not sender.token and sender.team is None
-    if not sender.token or attempt.lease_token != sender.token:
-        return False
+        return True
     # The quiet time may have passed under a live lease: the sender is slow, and it is still the sender.
     run = locked.run
     return (
-        run.lease_token == sender.token
+        run.lease_token == attempt.lease_token
         and run.lease_expires_at is not None
         and run.lease_expires_at > locked.now
     )
 
 
-def _reporter(locked: LockedOperation, report: _Report, attempt: Attempt | None) -> Actor:
+def _reporter(report: _Report, heard: _Heard) -> Actor:
     if report.sender.team is None:
         return CONSOLE_SENDER
-    if attempt is not None and attempt.worker:
-        return Actor(ActorKind.WORKER, attempt.worker)
+    if heard.genuine and heard.attempt is not None and heard.attempt.worker:
+        return Actor(ActorKind.WORKER, heard.attempt.worker)
     return Actor(ActorKind.TOKEN, "unknown-sender")
 
 
-def _keep(
-    locked: LockedOperation,
-    report: _Report,
-    match: ReceiptMatch | None,
-    attempt: Attempt | None,
-    *,
-    own: bool,
-) -> Evidence:
-    if own:
+def _keep(locked: LockedOperation, report: _Report, match: ReceiptMatch | None, heard: _Heard) -> Evidence:
+    if heard.own:
         kind = EvidenceKind.REPORT
-    elif attempt is None:
+    elif heard.attempt is None:
         kind = EvidenceKind.STRAY_REPORT
     else:
         kind = EvidenceKind.LATE_REPORT
@@ -287,10 +352,12 @@ def _keep(
     seen = cut_texts(report.seen.as_json())
     seen["headers"] = [list(pair) for pair in redactor.headers(report.seen.headers)]
     seen["attempt_id"] = report.attempt_id
+    if report.effect_exists:
+        seen["effect_exists"] = True
     if match is not None:
         seen["match"] = {
-            # A stray report answers no attempt of ours: nothing but its own key or reference names it.
-            "matches": match.matches and (attempt is not None or match.matched_by != "reply_only"),
+            # A stranger's report answers no attempt of theirs: only its own key or reference names it.
+            "matches": match.matches and (heard.genuine or match.matched_by != "reply_only"),
             "problems": list(match.problems),
             "receipt": match.receipt.as_json(),
         }
@@ -298,22 +365,26 @@ def _keep(
         locked,
         kind=kind,
         claim=report.claim,
-        summary=_summary(report, match, kind),
-        actor=_reporter(locked, report, attempt),
-        attempt=attempt,
+        summary=_summary(report, match, heard),
+        actor=_reporter(report, heard),
+        # What a stranger says of an attempt is no word of its sender's, and proves nothing of it.
+        attempt=heard.attempt if heard.genuine else None,
         reference=report.reference,
         seen=seen,
         body=report.seen.body,
-        says_digest=report.digest,
+        says_digest=heard.digest,
     )
 
 
-def _summary(report: _Report, match: ReceiptMatch | None, kind: EvidenceKind) -> str:
-    who = {
-        EvidenceKind.REPORT: "The sender reported",
-        EvidenceKind.LATE_REPORT: "A sender that had lost its lease reported",
-        EvidenceKind.STRAY_REPORT: "Somebody who never asked for this attempt reported",
-    }[kind]
+def _summary(report: _Report, match: ReceiptMatch | None, heard: _Heard) -> str:
+    if heard.own:
+        who = "The sender reported"
+    elif heard.genuine:
+        who = "A sender that had lost its lease reported"
+    elif heard.attempt is not None:
+        who = "Somebody with another token than the sender's reported"
+    else:
+        who = "Somebody who never asked for this attempt reported"
     match report.claim:
         case Claim.RECEIPT if match is not None and match.matches:
             what = f"receipt {report.reference}, which matches"
@@ -321,6 +392,11 @@ def _summary(report: _Report, match: ReceiptMatch | None, kind: EvidenceKind) ->
             what = f"receipt {report.reference}, which doesn't match"
         case Claim.REJECTION:
             what = f"a refusal (status {report.seen.status})"
+        case Claim.UNKNOWN if report.mistaken_for:
+            what = (
+                f"{report.mistaken_for}, but the answer (status {report.seen.status})"
+                " doesn't say that nothing happened"
+            )
         case Claim.NOT_SENT:
             what = "that the request never left"
         case _:
@@ -346,13 +422,12 @@ def _judge_own(
     mismatch = match is not None and not match.matches
     outcome = AttemptOutcome.UNKNOWN if mismatch else _OUTCOMES[report.claim]
     settling.end_attempt(locked, attempt, outcome=outcome, report_digest=report.digest)
-    reporter = _reporter(locked, report, attempt)
+    reporter = Actor(ActorKind.WORKER, attempt.worker) if report.sender.token else CONSOLE_SENDER
     if locked.operation.state in OPERATION_SETTLED:
         return _after_settled(locked, report, match, evidence)
-    reused = _reused(locked, report) if match is not None and match.matches else None
-    if reused is not None:
-        cases.open_conflict_on_both(locked, reused, evidence)
-        return ReceiptReused(reused.sentence, **reused.details)
+    refusal = _refuse_reused(locked, report, match, evidence)
+    if refusal is not None:
+        return refusal
     if cases.settle_now(locked, actor=reporter):
         return None
     _open_and_judge(locked, CaseKind.UNKNOWN, evidence.summary)
@@ -365,7 +440,7 @@ def _judge_outside(
     locked: LockedOperation,
     report: _Report,
     match: ReceiptMatch | None,
-    attempt: Attempt | None,
+    heard: _Heard,
     evidence: Evidence,
 ) -> Refusal | None:
     """Late and stray reports: evidence, from which the policy may conclude at once."""
@@ -375,18 +450,17 @@ def _judge_outside(
         return _after_settled(locked, report, match, evidence) if success else None
     if operation.state == OperationState.READY:
         if success:
-            settling.mark_sent_by_unknown(locked, actor=_reporter(locked, report, attempt), evidence=evidence)
+            settling.mark_sent_by_unknown(locked, actor=_reporter(report, heard), evidence=evidence)
             _open_and_judge(
                 locked, CaseKind.CONFLICT, "An effect was reported for an operation that was not sent."
             )
         return None
-    if success and attempt is None:
+    refusal = _refuse_reused(locked, report, match, evidence)
+    if refusal is not None:
+        return refusal
+    if success and heard.attempt is None:
         _open_and_judge(locked, CaseKind.CONFLICT, evidence.summary)
         return None
-    reused = _reused(locked, report) if match is not None and match.matches else None
-    if reused is not None:
-        cases.open_conflict_on_both(locked, reused, evidence)
-        return ReceiptReused(reused.sentence, **reused.details)
     case = cases.open_case_of(locked)
     if case is not None:
         cases.note_new_evidence(case)
@@ -405,6 +479,11 @@ def _after_settled(
     confirmed = Receipt.objects.filter(operation=locked.operation).first()
     if confirmed is not None and confirmed.reference == report.reference:
         return None
+    if cases.dealt_with(locked.operation, report.reference):
+        return None
+    refusal = _refuse_reused(locked, report, match, evidence)
+    if refusal is not None:
+        return refusal
     _open_and_judge(
         locked,
         CaseKind.CONFLICT,
@@ -421,13 +500,18 @@ def _open_and_judge(locked: LockedOperation, kind: CaseKind, because: str) -> Ca
         cases.note_new_evidence(case)
         case = cases.open_case(locked, kind=kind, because=because)
         if case.state == CaseState.RETRYING and kind == CaseKind.UNKNOWN:
-            contract = registry.account(locked.operation.provider_id).contract
+            contract = account_of(locked.operation.provider_id).contract
             cases.back_to_looking_up(locked, case, why=because, has_lookup=contract.has_lookup)
     cases.judge(locked, case)
     return case
 
 
-def _reused(locked: LockedOperation, report: _Report) -> settling.ReceiptReused | None:
+def _refuse_reused(
+    locked: LockedOperation, report: _Report, match: ReceiptMatch | None, evidence: Evidence
+) -> ReceiptReused | None:
+    """Open a conflict on both if this receipt confirmed another operation; the refusal, or None."""
+    if match is None or not match.matches:
+        return None
     other = (
         Receipt.objects.filter(provider_id=locked.operation.provider_id, reference=report.reference)
         .exclude(operation=locked.operation)
@@ -435,11 +519,13 @@ def _reused(locked: LockedOperation, report: _Report) -> settling.ReceiptReused 
     )
     if other is None:
         return None
-    return settling.ReceiptReused(
+    reused = settling.ReceiptReused(
         f"Receipt {report.reference} already confirmed operation {other.operation_id}.",
         operation=locked.operation.pk,
         confirmed_operation=other.operation_id,
     )
+    cases.open_conflict_on_both(locked, reused, evidence)
+    return ReceiptReused(reused.sentence, **reused.details)
 
 
 def _mismatch_refusal(locked: LockedOperation, match: ReceiptMatch) -> ReceiptMismatch:
