@@ -177,7 +177,9 @@ def mismatch(opened: Opened, **changes: Any) -> Mismatch:
 
 
 def candidate(opened: Opened, **changes: Any) -> Candidate:
-    record = {name: value for name, value in record_of(opened, **changes).items() if name != "idempotency_key"}
+    record = {
+        name: value for name, value in record_of(opened, **changes).items() if name != "idempotency_key"
+    }
     return Candidate(
         summary="One record looks alike and carries nothing of ours.",
         exchange=exchange_of(record),

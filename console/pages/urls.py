@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import path
 
-from console.pages import case, queue, session
-
-
-def unwritten(_request: HttpRequest, **_kwargs: str) -> HttpResponse:
-    """A page whose address is settled and whose view isn't written."""
-    raise Http404
-
+from console.pages import case, effects, queue, runs, search, session
 
 urlpatterns = [
     path("", queue.queue, name="queue"),
@@ -22,10 +15,11 @@ urlpatterns = [
     path("cases/<str:case_id>/withdrawal/", case.case_withdraw, name="case_withdraw"),
     path("cases/<str:case_id>/live/", case.case_live, name="case_live"),
     path("cases/<str:case_id>/news/", case.case_news, name="case_news"),
-    path("runs/", unwritten, name="run_list"),
-    path("runs/<str:run_id>/", unwritten, name="run"),
-    path("effects/", unwritten, name="effects"),
-    path("search/", unwritten, name="search"),
+    path("runs/", runs.run_list, name="run_list"),
+    path("runs/<str:run_id>/", runs.run, name="run"),
+    path("runs/<str:run_id>/lease/revocation/", runs.run_revoke, name="run_revoke"),
+    path("effects/", effects.effects, name="effects"),
+    path("search/", search.search, name="search"),
     path("login/", session.SignIn.as_view(), name="login"),
     path("logout/", session.SignOut.as_view(), name="logout"),
     path("preferences/", session.preferences, name="preferences"),

@@ -33,10 +33,11 @@ from console.queries.backlog import COUNT_MAX
 from console.queries.cases import CaseRead
 from reconciliation.permissions import ActionStatus
 from reconciliation.questions import Answer
-from reconciliation.states import Action, CaseState, Permission, Truth
+from reconciliation.states import Action, CaseKind, CaseState, Permission, Truth
 from runs.canonical import parse
-from runs.money import Money
+from runs.money import Money, format_money
 from runs.refusals import Refusal
+from runs.states import OPERATION_SETTLED
 
 _ACTION_WORDS: Final = {
     Action.CONFIRM: "Confirm",
@@ -48,8 +49,13 @@ _ACTION_WORDS: Final = {
 
 
 def question_in(read: CaseRead) -> str:
-    """The human question about the operation."""
-    return naming.question_of(*_named(read))
+    """The human question about the operation; for an effect after the fact, what is to become of it."""
+    tool, amount, payload = _named(read)
+    settled = read.operation.state in OPERATION_SETTLED
+    if read.case.kind == CaseKind.CONFLICT and settled and read.case.state != CaseState.RESOLVED:
+        about = f" of {format_money(amount)}" if amount is not None else ""
+        return f"What is to become of the extra {naming.noun_of(tool)}{about}?"
+    return naming.question_of(tool, amount, payload)
 
 
 def title_in(read: CaseRead) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from difflib import SequenceMatcher
 from typing import Any, Final
 
 from console.pages.present.marks import plural
@@ -15,8 +14,6 @@ from runs.money import Money, format_money
 from runs.refusals import Refusal
 from runs.states import Claim
 
-# Comparing character by character is quadratic; values are cut at 200 characters where they are stored.
-COMPARED_LENGTH_MAX = 300
 RECORDS_MAX = 5
 NOT_COMPARED_MAX = 8
 _ABSENT: Final = "Not shown"
@@ -163,18 +160,20 @@ def _whole(text: str | None) -> tuple[Piece, ...] | None:
 
 
 def _pieces(left: str, right: str) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
-    """Both texts in stretches, those that aren't the same on the other side marked."""
-    if max(len(left), len(right)) > COMPARED_LENGTH_MAX:
-        return (Piece(left, differs=True),), (Piece(right, differs=True),)
-    ours: list[Piece] = []
-    theirs: list[Piece] = []
-    for kind, a, b, c, d in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
-        differs = kind != "equal"
-        if a < b:
-            ours.append(Piece(left[a:b], differs=differs))
-        if c < d:
-            theirs.append(Piece(right[c:d], differs=differs))
-    return tuple(ours), tuple(theirs)
+    """Both texts, each with the stretch marked in which they differ: "1,2|40|.00" beside "1,2|04|.00"."""
+    start = 0
+    while start < min(len(left), len(right)) and left[start] == right[start]:
+        start += 1
+    end = 0
+    while end < min(len(left), len(right)) - start and left[-1 - end] == right[-1 - end]:
+        end += 1
+    return _marked(left, start, end), _marked(right, start, end)
+
+
+def _marked(text: str, start: int, end: int) -> tuple[Piece, ...]:
+    """The text with what lies between its common beginning and end marked."""
+    parts = (text[:start], text[start : len(text) - end], text[len(text) - end :])
+    return tuple(Piece(part, differs=place == 1) for place, part in enumerate(parts) if part)
 
 
 def _not_compared(read: CaseRead, record: dict[str, Any]) -> str:

@@ -39,7 +39,7 @@ _DONE: Final = {
 _HAPPENINGS: Final = frozenset({"refund", "payment", "charge", "transfer", "payout", "capture", "reversal"})
 _SPELLING: Final = {"email": "e-mail", "emails": "e-mail", "mail": "e-mail", "sms": "SMS", "api": "API"}
 # Members that say in a few words what an effect is about, the most telling first.
-_TELLING: Final = ("title", "subject", "summary", "name", "description", "sku", "item", "order", "to")
+_TELLING: Final = ("title", "subject", "summary", "name", "sku", "item")
 DETAIL_LENGTH_MAX = 60
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
@@ -79,24 +79,27 @@ def noun_of(tool: str) -> str:
 
 
 def title_of(tool: str, amount: Money | None, payload: Any = None) -> str:
-    """Name an effect in a heading: "Refund €1,240.00", "Order 40 × FC-20", "E-mail “Your refund”"."""
+    """Name an effect in a heading: "Refund €1,240.00", "Order 40 × FC-20", "E-mail “Your refund”".
+
+    The amount names it where the payload doesn't; it is shown beside the name anyway.
+    """
     noun = noun_of(tool)
     detail = detail_of(payload)
-    parts = [noun[:1].upper() + noun[1:]]
-    if amount is not None:
-        parts.append(format_money(amount))
+    named = noun[:1].upper() + noun[1:]
     if detail:
-        parts.append(detail if detail[0].isdigit() else f"“{detail}”")
-    return " ".join(parts)
+        return f"{named} {detail if detail[0].isdigit() else f'“{detail}”'}"
+    return f"{named} {format_money(amount)}" if amount is not None else named
 
 
 def question_of(tool: str, amount: Money | None, payload: Any = None) -> str:
     """Ask the human question: "Did the refund of €1,240.00 happen?", "Was the e-mail “Hello” sent?"."""
     verb, noun = _verb_and_noun(tool)
     detail = detail_of(payload)
-    about = f" of {format_money(amount)}" if amount is not None else ""
+    about = ""
     if detail:
-        about += f" ({detail})" if about else f" “{detail}”" if not detail[0].isdigit() else f" of {detail}"
+        about = f" of {detail}" if detail[0].isdigit() else f" “{detail}”"
+    if amount is not None:
+        about += f" for {format_money(amount)}" if about else f" of {format_money(amount)}"
     thing = f"{noun or tool}{about}"
     if verb and noun not in _HAPPENINGS:
         return f"Was the {thing} {_DONE[verb]}?"

@@ -148,7 +148,7 @@ def run_in_words(read: CaseRead, run: RunThen) -> Phrase:
             why = f" ({', '.join(reasons).replace('_', ' ')})" if reasons else " by another open case"
             return "The run stays ", Strong("paused"), why
         case RunThen.ENDS:
-            return "The run ", Strong("ends"), f"; nothing after step {step} is done"
+            return "The run ", Strong("ends"), f": nothing after step {step} is done"
         case RunThen.ENDED:
             return (f"The run is {read.run.state} and stays so",)
         case RunThen.FOR_THE_REPEAT:

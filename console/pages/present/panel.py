@@ -33,7 +33,7 @@ from reconciliation.decisions import REASON_LENGTH_MIN
 from reconciliation.models import Decision
 from reconciliation.permissions import ActionStatus
 from reconciliation.states import REASON_LABELS, Action, CaseState, Permission, ReasonCode, Resolution, Then
-from runs.states import Executor, GrantState
+from runs.states import OPERATION_SETTLED, Executor, GrantState
 
 TITLES: Final[dict[Action, str]] = {
     Action.CONFIRM: "Confirm it happened",
@@ -63,7 +63,9 @@ def panel_of(
 ) -> DecisionPanel:
     """The panel of a case. `closed_by` is the sentence that says why this person decides nothing."""
     state = CaseState(read.case.state)
-    window = window_of(read.judged.facts, read.judged.contract, now=read.now)
+    window = None
+    if read.operation.state not in OPERATION_SETTLED:
+        window = window_of(read.judged.facts, read.judged.contract, now=read.now)
     if state is CaseState.RESOLVED or (state is CaseState.RETRYING and read.decisions):
         if not read.decisions:
             return _settled_alone(read)
@@ -244,7 +246,12 @@ def _endings(read: CaseRead, form: DecisionForm) -> OptionGroup:
     for then, label in labels.items():
         done = consequences_in(read, Action.ABANDON, Choices(then=then))
         options.append(
-            Option(value=then, label=label, text=run_in_words(read, done.run), selected=form["then"] == then)
+            Option(
+                value=then,
+                label=label,
+                text=("– ", *run_in_words(read, done.run)),
+                selected=form["then"] == then,
+            )
         )
     return OptionGroup(name="then", legend="And the run?", options=tuple(options))
 

@@ -141,14 +141,16 @@ def _with_elapsed(items: Iterable[TimelineItem]) -> Iterable[TimelineItem]:
         before = item.at or before
 
 
-def item_of(leaf: AuditLeaf, event: dict[str, Any], names: Names, *, gap: bool = False) -> TimelineItem:
-    """One leaf as an entry of a timeline."""
+def item_of(
+    leaf: AuditLeaf, event: dict[str, Any], names: Names, *, gap: bool = False, links: bool = True
+) -> TimelineItem:
+    """One leaf as an entry of a timeline; `links`: the page shows the evidence that it names."""
     title, icon, tone = title_of(leaf.action, event)
     return TimelineItem(
         title=title,
         icon=icon,
         at=leaf.at,
-        text=text_of(leaf.action, event),
+        text=text_of(leaf.action, event, links=links),
         actor=actor_of(names, leaf.actor_kind, leaf.actor),
         tone=tone,
         gap=gap,
@@ -184,7 +186,7 @@ def _moved(after: dict[str, Any]) -> tuple[str, str, Tone | None]:
             return f"Case is {str(other).replace('_', ' ')}", "arrow-right", None
 
 
-def text_of(action: str, event: dict[str, Any]) -> Phrase:
+def text_of(action: str, event: dict[str, Any], *, links: bool = False) -> Phrase:
     """What a leaf says besides its name: why, with which receipt, until when."""
     after, before = _part(event, "after"), _part(event, "before")
     reason = str(event.get("reason", ""))
@@ -203,7 +205,8 @@ def text_of(action: str, event: dict[str, Any]) -> Phrase:
     elif action == "grant.made":
         parts = [f"For the {after.get('executor', '')}, after request {after.get('follows_attempt', '')}."]
     elif action == "evidence.recorded":
-        parts = [Link(str(event.get("subject", "")), f"#{event.get('subject', '')}")]
+        evidence = str(event.get("subject", ""))
+        parts = [Link(evidence, f"#{evidence}") if links else Code(evidence)]
     elif action == "operation.confirmed" and after.get("matched_by"):
         parts = [f"Receipt matched by {str(after['matched_by']).replace('_', ' ')}."]
     elif action == "case.resolved":
@@ -212,9 +215,9 @@ def text_of(action: str, event: dict[str, Any]) -> Phrase:
         reasons = after.get("reasons")
         parts = [f"Because of: {', '.join(map(str, reasons))}."] if isinstance(reasons, list) else []
     elif action == "turn.saved":
-        parts = [
-            f"Turn {after.get('turn', '?')}, {after.get('calls', '?')} calls, before any of them starts."
-        ]
+        calls = after.get("calls")
+        number = plural(calls, "call") if isinstance(calls, int) else "its calls"
+        parts = [f"Turn {after.get('turn', '?')}, {number}, before any of them starts."]
     elif reason:
         parts = [reason]
     return tuple(parts)

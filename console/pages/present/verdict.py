@@ -52,16 +52,24 @@ def counts_in(read: CaseRead) -> Counts:
     """Requests of the journal, effects of the latest look that told something or of the receipt."""
     requests = read.operation.attempts_count
     has_lookup = read.judged.contract.has_lookup
-    records = records_of(read.lookup)
-    ours = sum(1 for one in records if one.get("named"))
-    effects, carrying = len(records), ours if records else None
-    if read.receipt is not None and not records:
-        by_key = read.receipt.matched_by in (MatchedBy.KEY, MatchedBy.REFERENCE)
-        effects, carrying = 1, int(by_key)
-    elif not records and read.case.effects_seen:
-        effects = read.case.effects_seen
+    # By reference, so that an effect that was reported and then looked up is one.
+    named: dict[str, bool] = {
+        str(one.get("reference", "")): bool(one.get("named"))
+        for one in records_of(read.lookup)
+        if one.get("state") != "refused"
+    }
+    for seen in read.judged.facts.receipts:
+        if seen.matches:
+            named[seen.reference] = True
+    if read.receipt is not None:
+        ours = read.receipt.matched_by in (MatchedBy.KEY, MatchedBy.REFERENCE)
+        named.setdefault(read.receipt.reference, ours)
     return counts_of(
-        requests, effects, told=read.lookup is not None, has_lookup=has_lookup, carrying=carrying
+        requests,
+        max(len(named), read.case.effects_seen),
+        told=read.lookup is not None,
+        has_lookup=has_lookup,
+        carrying=sum(named.values()) if named else None,
     )
 
 
@@ -128,7 +136,10 @@ def _conflict(read: CaseRead) -> _Known:
         title = "The evidence contradicts itself"
     else:
         title = f"An effect appeared after the operation was {read.operation.state}"
-    return title, "git-compare", "red", (read.case.opened_because,), False
+    text: Phrase = (read.case.opened_because,)
+    if read.case.need == Need.SEVERAL and read.lookup is not None:
+        text = (f"Lookup {read.lookup.number} at ", read.lookup.asked_at, ": ", read.lookup.summary)
+    return title, "git-compare", "red", text, False
 
 
 def _retrying(read: CaseRead) -> _Known:
@@ -143,7 +154,13 @@ def _retrying(read: CaseRead) -> _Known:
     if grant is None:
         return "A retry is under way", "rotate-ccw", "blue", (), True
     who = "the agent’s worker" if grant.executor == "agent" else "Recourse itself"
-    text = (f"One request with the same key may be sent by {who}, until ", Until(grant.not_after_at), ".")
+    text = (
+        f"One request with the same key may be sent by {who} until ",
+        grant.not_after_at,
+        ", ",
+        Until(grant.not_after_at),
+        ".",
+    )
     return "One more request is permitted", "rotate-ccw", "blue", text, True
 
 

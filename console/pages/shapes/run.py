@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from console.pages.shapes.case import FieldError
 from console.pages.shapes.parts import (
     Badge,
     Banner,
@@ -152,7 +153,11 @@ class PlanCount:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPage:
-    """`run.html`. `axis` is four labels over equal quarters of the scale; `band` the paused stretch."""
+    """`run.html`. `axis` is four labels over equal quarters of the scale; `band` the paused stretch.
+
+    `revoke_href` takes the POST, with `reason`, that takes the lease away; without it `revoke_note` says why
+    this person can't, "" where nobody holds the run.
+    """
 
     now: datetime
     run_id: str
@@ -174,3 +179,8 @@ class RunPage:
     input: JsonView | None = None
     output: JsonView | None = None
     empty: EmptyState | None = None
+    revoke_href: str = ""
+    revoke_note: str = ""
+    revoke_reason: str = ""
+    reason_length_min: int = 0
+    errors: tuple[FieldError, ...] = ()

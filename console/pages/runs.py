@@ -1,0 +1,91 @@
+"""Runs: the list, one of them, and taking its lease away."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+
+from console.access import Deed
+from console.pages.forms import DecisionForm, read_form
+from console.pages.guards import Viewer, page
+from console.pages.present.review import refused_banner
+from console.pages.present.runs import run_list_page, run_page
+from console.pages.shapes import Banner, FieldError
+from console.queries.finding import clean
+from console.queries.runs import Asked, View, find_run, list_runs, read_run
+from runs.leases import StaleToken, revoke
+
+
+@page("GET", "HEAD")
+def run_list(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """List runs, newest first; filters and place are in the address."""
+    view = request.GET.get("view", "")
+    asked = Asked(
+        view=View(view) if view in set(View) else View.ALL,
+        text=clean(request.GET.get("q", "")),
+        flow=clean(request.GET.get("flow", "")),
+        after=request.GET.get("after", ""),
+    )
+    listed = list_runs(teams=viewer.teams, asked=asked)
+    query = {name: str(value) for name, value in request.GET.items() if name != "after" and value}
+    return render(request, "run_list.html", {"page": run_list_page(listed, asked, query=query)})
+
+
+@page("GET", "HEAD")
+def run(request: HttpRequest, viewer: Viewer, run_id: str) -> HttpResponse:
+    """Show one run: its plan, its time, its budget and leases."""
+    return _show(request, viewer, run_id)
+
+
+@page("POST")
+def run_revoke(request: HttpRequest, viewer: Viewer, run_id: str) -> HttpResponse:
+    """Take the lease away from its holder."""
+    found = find_run(run_id, teams=viewer.teams)
+    form = read_form(request.POST)
+    why_not = viewer.why_not(Deed.REVOKE_LEASE)
+    if why_not:
+        return _show(request, viewer, run_id, banner=_not_revoked(why_not), status=403)
+    errors = tuple(one for one in form.check(permission=None) if one.field == "reason")
+    if errors:
+        return _show(request, viewer, run_id, form=form, errors=errors, status=422)
+    try:
+        revoke(team=found.team_id, run_id=found.pk, actor=viewer.actor, reason=form["reason"].strip())
+    except StaleToken as refusal:
+        return _show(request, viewer, run_id, form=form, banner=_not_revoked(refusal.sentence), status=409)
+    messages.success(
+        request, "The lease is revoked. Its holder's later writes are refused and kept as evidence."
+    )
+    return HttpResponseRedirect(reverse("run", args=[found.pk]))
+
+
+def _not_revoked(sentence: str) -> Banner:
+    banner = refused_banner(sentence, kept=False)
+    return Banner(
+        title=("The lease was not revoked.",),
+        icon=banner.icon,
+        tone=banner.tone,
+        text=banner.text,
+        focus=True,
+    )
+
+
+def _show(
+    request: HttpRequest,
+    viewer: Viewer,
+    run_id: str,
+    *,
+    form: DecisionForm | None = None,
+    errors: tuple[FieldError, ...] = (),
+    banner: Banner | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    shown = run_page(
+        read_run(run_id, teams=viewer.teams),
+        revoke_why_not=viewer.why_not(Deed.REVOKE_LEASE),
+        banner=banner,
+        reason=form["reason"] if form is not None else "",
+        errors=errors,
+    )
+    return render(request, "run.html", {"page": shown}, status=status)

@@ -1,0 +1,205 @@
+"""Runs: the list, and one run with its plan, leases, budget and what happened in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from django.db.models import Count, F, Q, QuerySet, Sum
+
+from console.queries import keyset
+from console.queries.finding import clean
+from console.queries.people import Names
+from console.queries.queue import merged_ids
+from reconciliation.models import Case
+from reconciliation.states import CaseState
+from runs.locking import database_now
+from runs.models import Attempt, AuditLeaf, Call, FlowVersion, Lease, Operation, Run, Turn
+from runs.plan import build_plan
+from runs.refusals import NotFound
+from runs.states import OperationState, RunState
+
+PAGE_ROWS = 50
+LEASES_MAX = 50
+LEAVES_MAX = 100
+# A run with more steps is cut, and says so; its plan is whole in the API.
+STEPS_MAX = 300
+
+
+class View(StrEnum):
+    """Which runs a list shows, newest first."""
+
+    ALL = "all"
+    PAUSED = "paused"
+    OPEN = "open"
+    COMPLETED = "completed"
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a list is narrowed to; empty is any."""
+
+    view: View = View.ALL
+    text: str = ""
+    flow: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A run of the list; counts over its operations, effects as far as they are known."""
+
+    run: Run
+    requests: int
+    confirmed: int
+    unknown: int
+    calls_settled: int
+    calls: int
+    case_id: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    now: datetime
+    rows: tuple[Row, ...]
+    after: str = ""
+
+
+_ORDER: Final = ("-created_at", "-id")
+
+
+def list_runs(*, teams: Sequence[str], asked: Asked) -> Listed:
+    """Read one page of runs in five queries. Raises `Invalid` for a cursor that can't be read."""
+    condition = Q()
+    if asked.view is not View.ALL:
+        condition &= Q(state=asked.view.value)
+    if text := clean(asked.text):
+        condition &= Q(pk=text) | Q(external_id=text)
+    if flow := clean(asked.flow):
+        condition &= Q(flow__name=flow)
+    if asked.after:
+        at, pk = keyset.unpack(asked.after, datetime, str)
+        condition &= Q(created_at__lte=at) & (Q(created_at__lt=at) | Q(id__lt=pk))
+
+    def of_team(team: str) -> QuerySet[Run, Any]:
+        return Run.objects.filter(condition, team=team).order_by(*_ORDER)
+
+    ids = merged_ids(teams, of_team, _ORDER, PAGE_ROWS + 1)
+    rows = _rows(ids[:PAGE_ROWS])
+    after = keyset.pack(rows[-1].run.created_at, rows[-1].run.pk) if len(ids) > PAGE_ROWS else ""
+    return Listed(now=database_now(), rows=rows, after=after)
+
+
+def _rows(ids: Sequence[str]) -> tuple[Row, ...]:
+    runs = Run.objects.select_related("flow", "flow_version").defer("input", "output", "end_reason")
+    by_id = {run.pk: run for run in runs.filter(pk__in=ids)}
+    counted = {
+        row["run_id"]: row
+        for row in Operation.objects.filter(run__in=ids)
+        .values("run_id")
+        .annotate(
+            requests=Sum("attempts_count"),
+            confirmed=Count("pk", filter=Q(state=OperationState.CONFIRMED)),
+            unknown=Count("pk", filter=Q(state=OperationState.SENT_UNKNOWN)),
+        )
+    }
+    per_run = Call.objects.filter(run__in=ids).values("run_id").annotate(number=Count("pk"))
+    numbers = dict(per_run.values_list("run_id", "number"))
+    waiting = Case.objects.filter(run__in=ids).exclude(state=CaseState.RESOLVED).order_by("-opened_at")
+    cases = dict(waiting.values_list("run_id", "pk"))
+    listed = []
+    for one in ids:
+        run = by_id.get(one)
+        if run is None:
+            continue
+        row: Any = counted.get(one, {})
+        total = numbers.get(one, 0)
+        listed.append(
+            Row(
+                run=run,
+                requests=row.get("requests") or 0,
+                confirmed=row.get("confirmed", 0),
+                unknown=row.get("unknown", 0),
+                calls_settled=total - (run.turn_calls - run.turn_settled),
+                calls=total,
+                case_id=cases.get(one, ""),
+            )
+        )
+    return tuple(listed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRead:
+    """One run as it stands."""
+
+    now: datetime
+    run: Run
+    plan: dict[str, Any]
+    turns: tuple[Turn, ...]
+    calls: tuple[Call, ...]
+    operations: dict[int, Operation]
+    attempts: tuple[Attempt, ...]
+    leases: tuple[Lease, ...]
+    leases_more: bool
+    cases: tuple[Case, ...]
+    leaves: tuple[AuditLeaf, ...]
+    leaves_more: bool
+    other_versions: tuple[str, ...]
+    names: Names
+    steps_more: bool
+
+    @property
+    def open_case(self) -> Case | None:
+        """The case that the run waits for, the one that gets worse first."""
+        waiting = [one for one in self.cases if one.state != CaseState.RESOLVED]
+        return min(waiting, key=lambda one: one.worsens_at, default=None)
+
+
+def find_run(run_id: str, *, teams: Sequence[str]) -> Run:
+    """The run, if it belongs to one of the teams; raises `NotFound`."""
+    runs = Run.objects.select_related("flow", "flow_version", "approval")
+    run = runs.filter(pk=run_id, team__in=teams).first()
+    if run is None:
+        raise NotFound(f"There is no run {run_id} that you can see.", run=run_id)
+    return run
+
+
+def read_run(run_id: str, *, teams: Sequence[str]) -> RunRead:
+    """Read a run of the teams in some fifteen queries, however many steps it has. Raises `NotFound`."""
+    run = find_run(run_id, teams=teams)
+    calls = Call.objects.filter(run=run).order_by("turn__index", "position").defer("args", "result")
+    leaves = tuple(reversed(AuditLeaf.objects.filter(run_ref=run.pk).order_by("-id")[: LEAVES_MAX + 1]))
+    leases = tuple(Lease.objects.filter(run=run).order_by("-number")[: LEASES_MAX + 1])
+    operations = Operation.objects.filter(run=run).defer("payload", "refusal")
+    listed = tuple(calls[: STEPS_MAX + 1])
+    versions = FlowVersion.objects.filter(flow=run.flow_id, last_worker_at__isnull=False)
+    return RunRead(
+        now=database_now(),
+        run=run,
+        plan=build_plan(run),
+        turns=tuple(Turn.objects.filter(run=run).order_by("index").defer("decision")),
+        calls=listed[:STEPS_MAX],
+        operations={one.call_id: one for one in operations},
+        attempts=tuple(Attempt.objects.filter(operation__run=run).order_by("minted_at")),
+        leases=leases[:LEASES_MAX],
+        leases_more=len(leases) > LEASES_MAX,
+        cases=tuple(Case.objects.filter(run=run).order_by("opened_at")),
+        leaves=leaves[-LEAVES_MAX:],
+        leaves_more=len(leaves) > LEAVES_MAX,
+        other_versions=tuple(
+            versions.exclude(pk=run.flow_version_id)
+            .order_by(F("last_worker_at").desc())
+            .values_list("version", flat=True)[:3]
+        ),
+        names=Names({leaf.actor for leaf in leaves}),
+        steps_more=len(listed) > STEPS_MAX,
+    )
+
+
+def paused_count(*, teams: Sequence[str], count_max: int) -> int:
+    """How many runs are paused, up to a cap."""
+    return Run.objects.filter(team__in=teams, state=RunState.PAUSED).order_by()[:count_max].count()
