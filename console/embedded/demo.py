@@ -22,6 +22,8 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
+from celery import Celery
+
 from console.embedded import folders, processes
 from console.embedded.postgres import write_private
 from console.embedded.processes import Child, EmbeddedServerError
@@ -34,11 +36,20 @@ SANDBOX_PORT = 8100
 # How many ports above the usual one are tried before the system picks any that is free.
 PORTS_TRIED = 20
 READY_WITHIN_SECONDS = 60.0
+PING_SECONDS = 0.5
 # Granian finishes answers for a moment; a long poll doesn't hold up the end.
 WEB_STOP = ((signal.SIGTERM, 4.0), (signal.SIGKILL, 5.0))
 # A task that is cut short is found again by the sweeper, so nobody waits for it.
 WORKER_STOP = ((signal.SIGTERM, 3.0), (signal.SIGQUIT, 3.0), (signal.SIGKILL, 5.0))
 PLAIN_STOP = ((signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0))
+
+# A demo shows in half a minute what a production may take its time for; what the environment says stands.
+PACE = {
+    "RECOURSE_SWEEP_SECONDS": "1",
+    "RECOURSE_LOOKUP_BASE_SECONDS": "0.5",
+    # Longer than the 5 s between two notes that a version's worker was seen.
+    "RECOURSE_VERSION_SILENT_SECONDS": "10",
+}
 
 Say = Callable[[str], None]
 
@@ -145,6 +156,7 @@ class Demo:
             "RECOURSE_SECURE_COOKIES": "0",
             "RECOURSE_ENVIRONMENT": "Demo",
             "RECOURSE_LOG_FORMAT": "text",
+            **PACE,
             "RECOURSE_SECRET_KEY": _kept(home.private / "django.secret"),
             "RECOURSE_KEY_SECRET": _kept(home.private / "idempotency-keys.secret"),
             **kept,
@@ -211,11 +223,12 @@ class Demo:
             stop_signals=WEB_STOP,
         )
         celery = [str(BIN / "celery"), "-A", "console"]
-        worker = self._spawn(
+        worker_name = f"demo-{os.getpid()}@127.0.0.1"
+        self._spawn(
             name="Celery worker",
             command=[
                 *(*celery, "worker", "--loglevel", "INFO", "--concurrency", "2"),
-                *("--without-gossip", "--without-mingle"),
+                *("--hostname", worker_name, "--without-gossip", "--without-mingle"),
             ],
             log=home.logs / "celery-worker.log",
             stop_signals=WORKER_STOP,
@@ -233,13 +246,19 @@ class Demo:
             stop_signals=PLAIN_STOP,
         )
         _await_answer(self.web_url, child=web)
+        self._await_worker(worker_name)
+        write_private(home.private / "web.port", str(port))
+
+    def _await_worker(self, name: str) -> None:
+        """Wait until the worker takes calls: its own answer says so, whatever it logs."""
+        app = Celery("recourse-demo", broker=self._environment["BROKER_URL"], set_as_current=False)
         for _ in processes.ticks(READY_WITHIN_SECONDS, otherwise="The Celery worker did not become ready."):
             dead = self.first_dead()
             if dead is not None:
                 raise EmbeddedServerError(f"{dead.name} ended while starting:\n{dead.log_tail()}")
-            if "ready" in worker.log_tail():
+            if app.control.ping(destination=[name], timeout=PING_SECONDS):
                 break
-        write_private(home.private / "web.port", str(port))
+        app.close()
 
     # --- Parts of steps --------------------------------------------------------------------------------
 
