@@ -1,0 +1,126 @@
+"""`manage.py demo_agents`: real agents, killed in their windows, so that the console has real cases."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+
+from console.demoagents import table
+from console.demoagents.acts import Act
+from console.demoagents.cast import Played, acts_to_play, configure_accounts, endings, play
+from console.demoagents.stage import World
+from console.models import ApiToken, Person, Scope, create_token
+
+NEEDED = ("RECOURSE_URL", "RECOURSE_TOKEN", "SANDBOX_URL", "RECOURSE_STATE_DIR")
+# Of the token with which the demo's person makes one decision; taken back when the acts are over.
+PERSON_TOKEN_MINUTES = 15
+
+
+class Command(BaseCommand):
+    help = (
+        "Run the demo's agents as real processes, kill them in their windows with SIGKILL, and print for "
+        "each run what the provider counted, how it stands and what a person is asked. Runs of an earlier "
+        "start are shown as they stand, not run again. Exit code 1 if something isn't as it should be. "
+        f"The environment: {', '.join(NEEDED)}."
+    )
+    requires_system_checks = ()
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--again", action="store_true", help="run them all once more, with new runs")
+        parser.add_argument(
+            "--person", default="operator", help="username of whoever makes the demo's one decision"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        # Ctrl-C ends this process at once; the agents die with it, and nobody waits for their acts.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        began = time.monotonic()
+        given = self._environment()
+        configure_accounts(given["SANDBOX_URL"])
+        world = self._world(given, began)
+        acts = acts_to_play(world, again=options["again"])
+        played = self._play(world, acts, username=options["person"]) if acts else []
+        told = endings(world, played)
+        self.stdout.write("")
+        for line in table.lines(told):
+            self.stdout.write(line)
+        if not acts:
+            self.stdout.write("\nThese runs are of an earlier start; `demo_agents --again` adds new ones.")
+        wrong = [f"{one.story.title}: {sentence}" for one in told for sentence in one.wrong]
+        if wrong:
+            raise CommandError("Not everything is as it should be:\n" + "\n".join(wrong))
+
+    def _play(self, world: World, acts: list[Act], *, username: str) -> list[Played]:
+        self.stdout.write(f"Running {len(acts)} acts of demo agents, and killing most of the agents …")
+        played = []
+        with self._person_token(world.agent_token, username) as person_token:
+            for one in play(replace(world, person_token=person_token), acts):
+                played.append(one)
+                said = "; ".join(one.wrong) or "done"
+                world.say(f"  {one.external_ids[one.act.slug]:<14} {said} ({len(played)} of {len(acts)})")
+        return played
+
+    def _environment(self) -> dict[str, str]:
+        given = {name: os.environ.get(name, "") for name in NEEDED}
+        missing = [name for name, value in given.items() if not value]
+        if missing:
+            raise CommandError(
+                f"Set {', '.join(missing)}. `manage.py demo` starts everything and runs the agents with it."
+            )
+        return given
+
+    @contextmanager
+    def _person_token(self, agent_token: str, username: str) -> Iterator[str]:
+        """A short-lived token with which the demo's person decides, in the team of the agents' token."""
+        worker = ApiToken.objects.usable().with_secret(agent_token).select_related("team").first()
+        if worker is None:
+            raise CommandError("RECOURSE_TOKEN is unknown here, revoked or expired.")
+        person = Person.objects.filter(username=username, teams=worker.team).first()
+        if person is None:
+            raise CommandError(f"Team {worker.team.slug} has no person {username!r}; name one with --person.")
+        made = create_token(
+            team=worker.team,
+            name="demo agents' decision",
+            scopes=[Scope.READ, Scope.DECIDE],
+            expires_at=timezone.now() + timedelta(minutes=PERSON_TOKEN_MINUTES),
+            person=person,
+        )
+        try:
+            yield made.secret
+        finally:
+            ApiToken.objects.filter(pk=made.token.pk).update(revoked_at=timezone.now())
+
+    def _world(self, given: dict[str, str], began: float) -> World:
+        folder = Path(given["RECOURSE_STATE_DIR"]) / "agents"
+        folder.mkdir(parents=True, exist_ok=True)
+        writing = threading.Lock()
+
+        def say(text: str) -> None:
+            with writing:
+                self.stdout.write(f"{time.monotonic() - began:5.1f} s{text}")
+                self.stdout.flush()
+
+        # The agents know nothing of the journal but its address and their token.
+        own = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "PYTHONUNBUFFERED", "VIRTUAL_ENV")
+        return World(
+            url=given["RECOURSE_URL"],
+            sandbox_url=given["SANDBOX_URL"],
+            agent_token=given["RECOURSE_TOKEN"],
+            person_token="",
+            environment={name: os.environ[name] for name in own if name in os.environ}
+            | {"PYTHONPATH": os.environ.get("PYTHONPATH") or os.pathsep.join(sys.path)},
+            folder=folder,
+            say=say,
+        )
