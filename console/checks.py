@@ -14,6 +14,8 @@ from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections
 
+from reconciliation.providers import registry
+
 # Commits wait for the disk in these modes; `off` reports success before anything is durable.
 DURABLE_COMMITS = {"on", "local", "remote_write", "remote_apply"}
 
@@ -80,9 +82,15 @@ def check_settings(**_: Any) -> list[CheckMessage]:
     return [Error(reason, id="recourse.E002") for reason in unsafe_settings()]
 
 
+@register()
+def check_providers(**_: Any) -> list[CheckMessage]:
+    """Report every fault of every provider file, in `manage.py check` and before whatever command checks."""
+    return [Error(reason, id="recourse.E003") for reason in registry.problems()]
+
+
 def refuse_unless_safe() -> None:
     """Raise `ImproperlyConfigured`, in one sentence per reason, when this process must not serve."""
-    reasons = unsafe_settings()
+    reasons = [*unsafe_settings(), *registry.problems()]
     try:
         reasons += forgetful() + rewritable()
     except DatabaseError as error:

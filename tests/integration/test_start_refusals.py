@@ -65,6 +65,17 @@ def test_a_database_that_cannot_be_asked_is_refused(start: Start) -> None:
     refused(start(DATABASE_URL="postgresql://nobody@127.0.0.1:1/none"), "could not be asked")
 
 
+@pytest.mark.parametrize("name", ["web", "worker"])
+def test_a_provider_file_that_cannot_be_used_is_refused_with_its_faults(
+    start: Start, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "broken.toml").write_text('slug = "broken"\ntitle = 3\n')
+    process = start(name, RECOURSE_PROVIDERS_DIR=str(tmp_path))
+    refused(process, "broken.toml: title: found 3; allowed: text.")
+    # Every fault is named, not the first one alone.
+    assert "broken.toml: contract: found nothing" in process.output()
+
+
 @pytest.mark.timeout(180)
 def test_a_database_without_fsync_is_refused(spawn: Spawn, app_env: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory(prefix="recourse-fsync-") as folder:
@@ -99,3 +110,12 @@ def test_check_deploy_reports_temporary_secrets(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(settings, "RECOURSE_SECRETS_ARE_TEMPORARY", True)
     with pytest.raises((CommandError, SystemExit), match=r"recourse\.E002"):
         call_command("check", deploy=True, tags=["security"])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_check_reports_each_fault_of_the_provider_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(settings, "RECOURSE_PROVIDERS_DIR", [str(tmp_path / "missing")])
+    with pytest.raises(CommandError, match=r"recourse\.E003\).*missing: named in RECOURSE_PROVIDERS_DIR"):
+        call_command("check")
