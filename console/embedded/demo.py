@@ -78,6 +78,7 @@ class Demo:
         self.state_dir = state_dir
         self.say = say
         self.children: list[Child] = []
+        self._application: list[Child] = []
         self.web_url = ""
         self.sandbox_url = ""
         self.logins: list[Login] = []
@@ -90,6 +91,9 @@ class Demo:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # All at once, so that one's slow end is not added to another's; the data servers come last.
+        for child in self._application:
+            child.ask_to_stop()
         self._cleanup.close()
 
     def start(self) -> None:
@@ -283,6 +287,7 @@ class Demo:
             death_signal=death_signal,
         )
         self.children.append(child)
+        self._application.append(child)
         self._cleanup.callback(child.stop)
         processes.record(child, pid_file=pid_file, mark=command[0])
         return child

@@ -54,6 +54,12 @@ class Child:
     def running(self) -> bool:
         return self.process.poll() is None
 
+    def ask_to_stop(self) -> None:
+        """Send the gentlest signal and return at once; `stop` then waits, and insists."""
+        if self.running():
+            with suppress(ProcessLookupError):
+                self.process.send_signal(self.stop_signals[0][0])
+
     def stop(self) -> None:
         """Ask, then insist, then kill the whole process group; returns when the child is gone."""
         for number, patience_seconds in self.stop_signals:
