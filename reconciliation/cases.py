@@ -24,6 +24,7 @@ from reconciliation.conclusions import (
     RejectBy,
     Wait,
 )
+from reconciliation.contracts import Contract
 from reconciliation.gathering import Judged, judge_now
 from reconciliation.models import Case
 from reconciliation.policy import POLICY
@@ -236,8 +237,8 @@ def extra_minor(operation: Operation, *, since: datetime) -> int:
     extra: dict[str, int] = {}
     for evidence in told.exclude(reference=confirmed or "").defer("body").order_by("recorded_at", "id"):
         amount = (evidence.seen.get("match", {}).get("receipt") or {}).get("amount")
-        ours = amount and amount[0] == operation.amount_currency
-        extra[evidence.reference] = int(amount[1]) if ours else operation.amount_minor or 0
+        minor = int(amount[1]) if amount and amount[0] == operation.amount_currency else None
+        extra[evidence.reference] = operation.amount_minor or 0 if minor is None else minor
     return sum(extra.values())
 
 
@@ -256,14 +257,18 @@ def _return_to_ready(locked: LockedOperation, proof: str, evidence_id: str, acto
 def _ask_person(locked: LockedOperation, case: Case, need: Need, judged: Judged) -> None:
     if need == Need.SEVERAL:
         case.kind = CaseKind.CONFLICT
-    may_look = judged.contract.has_lookup and case.lookups_count < LOOKUPS_BY_ITSELF_MAX
-    settled = locked.operation.state != OperationState.SENT_UNKNOWN
-    case.next_lookup_at = None if settled or not may_look else locked.now + backoff(case)
+    _look_now_and_then(locked, case, judged.contract)
     asked_already = case.state == CaseState.NEEDS_DECISION and case.need == need
     if asked_already or case.state == CaseState.AWAITING_APPROVAL:
         case.save(update_fields=["kind", "next_lookup_at"])
         return
     _move(locked, case, CaseState.NEEDS_DECISION, need=need, why=f"policy: {need}")
+
+
+def _look_now_and_then(locked: LockedOperation, case: Case, contract: Contract) -> None:
+    may_look = contract.has_lookup and case.lookups_count < LOOKUPS_BY_ITSELF_MAX
+    settled = locked.operation.state != OperationState.SENT_UNKNOWN
+    case.next_lookup_at = None if settled or not may_look else locked.now + backoff(case)
 
 
 def _keep_looking(locked: LockedOperation, case: Case, not_before_at: datetime | None) -> None:
@@ -293,25 +298,39 @@ def look_again_now(locked: LockedOperation, case: Case) -> None:
 
 
 def back_to_looking_up(locked: LockedOperation, case: Case, *, why: str, has_lookup: bool) -> None:
-    """retrying → looking_up: the repeat was sent, or its outcome is unknown again."""
+    """retrying → looking_up: the repeat was sent, or its outcome is unknown again.
+
+    The question is a new one: what was looked up before the repeat says nothing about it, so the counting and
+    the backoff begin anew.
+    """
     case.next_lookup_at = locked.now if has_lookup else None
+    case.lookups_count = case.lookups_failed_count = 0
     _move(locked, case, CaseState.LOOKING_UP, need="", why=why)
     wake_after_commit("look_up", case.pk)
 
 
 def start_retrying(locked: LockedOperation, case: Case, *, actor: Actor, has_lookup: bool) -> None:
-    """needs_decision or looking_up → retrying, by a decision. A fresh lookup comes first, if any."""
+    """needs_decision or looking_up → retrying, by a decision. A fresh lookup comes first, if any.
+
+    Fresh means asked after the decision: one that is running now will be evidence and no more.
+    """
     case.next_lookup_at = locked.now if has_lookup else None
+    case.lookup_claim, case.lookup_claimed_until_at = "", None
+    case.lookups_failed_count = 0
     _move(locked, case, CaseState.RETRYING, need="", why="retry with the same key", actor=actor)
     wake_after_commit("look_up", case.pk)
 
 
-def hand_to_person(locked: LockedOperation, case: Case, need: Need, *, why: str) -> None:
-    """Ask a person, whatever the policy would still try: what was begun can't be gone on with."""
-    settling.end_grants(locked.operation, GrantState.VOID, locked, why)
-    refresh_outcome_pause(locked.locked_run)
-    case.next_lookup_at = None
-    _move(locked, case, CaseState.NEEDS_DECISION, need=need, why=why)
+def hand_to_person(
+    locked: LockedOperation, case: Case, need: Need, *, why: str, actor: Actor = BY_POLICY
+) -> None:
+    """Ask a person, whatever the policy would still try: what was begun can't be gone on with.
+
+    What a provider shows late still settles by itself: it is looked at now and then, as in every decision
+    that is awaited.
+    """
+    _look_now_and_then(locked, case, account_of(locked.operation.provider_id).contract)
+    _move(locked, case, CaseState.NEEDS_DECISION, need=need, why=why, actor=actor)
 
 
 def resolve(locked: LockedOperation, case: Case, resolution: Resolution, *, actor: Actor) -> None:
@@ -351,6 +370,10 @@ def _move(
 ) -> None:
     before, need_before = case.state, case.need
     case.state, case.need = state, need
+    if before == CaseState.RETRYING and state != CaseState.RETRYING:
+        # What was granted was granted for what was known then.
+        settling.end_grants(locked.operation, GrantState.VOID, locked, why)
+        refresh_outcome_pause(locked.locked_run)
     if state == CaseState.NEEDS_DECISION:
         case.needs_decision_since_at = case.needs_decision_since_at or locked.now
     changed = (before, need_before) != (state, need)

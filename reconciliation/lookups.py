@@ -13,17 +13,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.db.models import Q
 
 from reconciliation import cases, retries
+from reconciliation.accounts import account_of
 from reconciliation.gathering import INFORMATIVE
 from reconciliation.models import Case, Lookup
 from reconciliation.providers import registry
-from reconciliation.providers.base import Finding, NotFound, Question, Several
-from reconciliation.states import CaseState
+from reconciliation.providers.base import Finding, Inconclusive, NotFound, Question, Several
+from reconciliation.states import CaseState, Need
 from runs.actors import Actor, ActorKind
-from runs.journal.evidence import record_evidence
+from runs.journal.evidence import record_evidence, storable_text
 from runs.locking import LockedOperation, database_now, lock_operation
 from runs.models import Evidence, Operation
 from runs.money import Money
@@ -56,9 +57,24 @@ def look_up(*, case_id: str, asked_by: str = "policy") -> str:
     asked = claim_due(case_id=case_id)
     if asked is None:
         return ""
-    finding = registry.adapter(asked.provider).look_up(asked.question)
+    finding = _ask(asked)
     record_finding(asked=asked, finding=finding, asked_by=asked_by)
     return finding.kind.value
+
+
+def _ask(asked: Asked) -> Finding:
+    try:
+        return registry.adapter(asked.provider).look_up(asked.question)
+    except registry.UnknownProvider:
+        return Inconclusive(
+            reason="undeclared", summary="Its provider account is no longer declared: it can't be asked."
+        )
+    except Exception as error:
+        # An answer that our own code fails on must not keep its case from a person for ever.
+        log.exception("lookup_failed", case=asked.case_id, provider=asked.provider)
+        return Inconclusive(
+            reason="failed", summary=f"The lookup failed inside Recourse ({type(error).__name__})."
+        )
 
 
 def claim_due(*, case_id: str) -> Asked | None:
@@ -112,17 +128,39 @@ def record_finding(*, asked: Asked, finding: Finding, asked_by: str) -> None:
         lookup = _insert(locked, case, asked, finding, asked_by, judged=ours and open_question)
         if ours:
             case.lookup_claim, case.lookup_claimed_until_at = "", None
+        if open_question and not known:
+            cases.note_new_evidence(case)
         if not (ours and open_question):
             case.save(update_fields=["lookup_claim", "lookup_claimed_until_at"])
             return
         _count(case, finding)
-        if not known:
-            cases.note_new_evidence(case)
-        if locked.operation.state != OperationState.SENT_UNKNOWN:
-            return
-        judged = cases.judge(locked, case)
-        _obey_retry_after(locked, case, finding)
-        retries.after_lookup(locked, case, judged, lookup)
+        if case.next_lookup_at is not None and case.next_lookup_at <= asked.question.asked_at:
+            # This was the lookup that was due; what follows says when the next is, if there is to be one.
+            case.next_lookup_at = None
+            case.save(update_fields=["next_lookup_at"])
+        if locked.operation.state == OperationState.SENT_UNKNOWN:
+            _act_on(locked, case, finding, lookup, known=known)
+
+
+def _act_on(locked: LockedOperation, case: Case, finding: Finding, lookup: Lookup, *, known: bool) -> None:
+    try:
+        # A savepoint: the answer is kept whatever comes of acting on it.
+        with transaction.atomic():
+            cases.judge(locked, case)
+            # Settling and conflicts may have moved the row by another hand than this one.
+            case.refresh_from_db()
+            if case.state != CaseState.RESOLVED:
+                _obey_retry_after(locked, case, finding)
+                retries.after_lookup(locked, case, lookup, known=known)
+    except OperationalError:
+        # A deadlock, or a connection that is gone: nothing is wrong with the case, and it is due again.
+        raise
+    except Exception:
+        log.exception("lookup_not_acted_on", case=case.pk, finding=finding.kind.value)
+        locked = lock_operation(operation_id=locked.operation.pk, team=None)
+        cases.hand_to_person(
+            locked, Case.objects.get(pk=case.pk), Need.PARKED, why="acting on the lookup failed"
+        )
 
 
 def _insert(
@@ -139,7 +177,7 @@ def _insert(
         finding=finding.kind.value,
         reference=finding.receipts[0].reference if len(finding.receipts) == 1 else "",
         seen={"receipts": receipts, "exchange": exchange},
-        body=finding.exchange.body.encode() if finding.exchange else b"",
+        body=finding.exchange.body.encode(errors="replace") if finding.exchange else b"",
         says_digest=finding.evidence_digest,
     )
     number = Lookup.objects.filter(case=case).count() + 1
@@ -153,9 +191,10 @@ def _insert(
         duration_ms=finding.exchange.duration_ms if finding.exchange else 0,
         finding=finding.kind.value,
         proof="absence" if isinstance(finding, NotFound) and finding.proof else "none",
-        summary=finding.summary[:500],
-        exchange=exchange,
-        receipts=receipts,
+        # As evidence holds them: without what the database's text and JSON can't.
+        summary=evidence.summary,
+        exchange=evidence.seen["exchange"],
+        receipts=evidence.seen["receipts"],
         digest=finding.evidence_digest,
         used="judged" if judged else "evidence_only",
     )
@@ -165,7 +204,7 @@ def _count(case: Case, finding: Finding) -> None:
     case.lookups_count += 1
     informative = finding.kind.value in INFORMATIVE
     case.lookups_failed_count = 0 if informative else case.lookups_failed_count + 1
-    case.finding, case.finding_summary = finding.kind.value, finding.summary[:500]
+    case.finding, case.finding_summary = finding.kind.value, storable_text(finding.summary)[:500]
     if informative:
         named = sum(1 for receipt in finding.receipts if receipt.named)
         case.effects_seen = max(named, 2) if isinstance(finding, Several) else named
@@ -194,7 +233,7 @@ def ask_again(*, case_id: str, team: str | None, actor: Actor) -> Case:
     with transaction.atomic():
         locked = lock_operation(operation_id=found.operation_id, team=team)
         case = Case.objects.select_for_update().get(pk=case_id)
-        contract = registry.account(locked.operation.provider_id).contract
+        contract = account_of(locked.operation.provider_id).contract
         if case.state != CaseState.RESOLVED and contract.has_lookup:
             cases.look_again_now(locked, case)
         log.info("lookup_asked", case=case_id, by=actor.id)

@@ -36,8 +36,8 @@ class Case(models.Model):
     finding_summary = models.CharField(max_length=500, blank=True)
     effects_seen = models.IntegerField(default=0)
 
-    # Lookups: when the next is due (null: none planned), how many were made, how many failed in a row, and
-    # who is making one until when.
+    # Lookups: when the next is due (null: none planned), how many were made since the case was opened or the
+    # operation sent again, how many failed in a row, and who is making one until when.
     next_lookup_at = models.DateTimeField(null=True)
     lookups_count = models.IntegerField(default=0)
     lookups_failed_count = models.IntegerField(default=0)

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import structlog
 from django.db import transaction
 
 from reconciliation import cases
+from reconciliation.gathering import Judged, judge_now
 from reconciliation.models import Case, Decision, Lookup
+from reconciliation.policy import assess
 from reconciliation.providers import registry
 from reconciliation.providers.base import (
     FindingKind,
     NotSentSeen,
     OutgoingOperation,
+    ReceiptMatch,
     ReceiptSeen,
     RejectedSeen,
     SendOutcome,
     UnknownSeen,
     elapsed_seconds,
 )
-from reconciliation.questions import silent, silent_at
-from reconciliation.states import Action, CaseState, Need
+from reconciliation.questions import silent_at
+from reconciliation.states import Action, CaseState, Need, Permission
 from reconciliation.waking import wake_after_commit
 from runs.actors import Actor, ActorKind
 from runs.journal.grants import end_grant, make_grant
@@ -33,9 +36,6 @@ from runs.models import Grant, Operation
 from runs.money import Money
 from runs.refusals import Refusal
 from runs.states import Executor, GrantState
-
-if TYPE_CHECKING:
-    from reconciliation.gathering import Judged
 
 log = structlog.get_logger(__name__)
 
@@ -55,11 +55,12 @@ def pending_retry(case: Case) -> Decision | None:
     return latest if latest is not None and latest.grant_id is None else None
 
 
-def after_lookup(locked: LockedOperation, case: Case, judged: Judged, lookup: Lookup) -> None:
+def after_lookup(locked: LockedOperation, case: Case, lookup: Lookup, *, known: bool) -> None:
     """Go on with a retry decision after its fresh lookup: grant it, unless the effect turned out to exist.
 
     Found has confirmed already and left nothing to send. A lookup that told nothing is made again a few
-    times and then handed back to people, for the promise was that a fresh look comes first.
+    times and then handed back to people, for the promise was that a fresh look comes first. `known`: the
+    person who decided had this finding before them.
     """
     decision = pending_retry(case)
     if decision is None:
@@ -71,14 +72,22 @@ def after_lookup(locked: LockedOperation, case: Case, judged: Judged, lookup: Lo
             case.next_lookup_at = locked.now + cases.backoff(case)
             case.save(update_fields=["next_lookup_at"])
         return
+    if lookup.finding == FindingKind.CANDIDATE and not known:
+        cases.hand_to_person(locked, case, Need.CANDIDATE, why="the fresh lookup showed something alike")
+        return
+    judged = judge_now(run=locked.run, operation=locked.operation, case=case, now=locked.now)
     grant_retry(locked, case, decision, judged)
 
 
 def grant_retry(locked: LockedOperation, case: Case, decision: Decision, judged: Judged) -> Grant | None:
     """Make the single-use grant of a retry decision, if the policy still allows it; else ask a person."""
     facts, contract = judged.facts, judged.contract
-    if not all(silent(attempt, locked.now) for attempt in facts.attempts):
-        cases.hand_to_person(locked, case, Need.NOT_FOUND, why="an attempt can still reach the provider")
+    # The same question as when it was decided: whether one person may have it repeated, now.
+    undecided = replace(facts, case_state=CaseState.NEEDS_DECISION, grant_open="", grant_ends_at=None)
+    status = assess(undecided, contract, locked.now).action(Action.RETRY)
+    if status is None or status.permission is not Permission.ALLOWED:
+        why = status.sentence if status else "the operation is settled"
+        cases.hand_to_person(locked, case, _need_now(judged), why=why)
         return None
     not_before = max(locked.now, silent_at(facts) or locked.now)
     not_after = not_before + GRANT_LIFETIME
@@ -104,6 +113,18 @@ def grant_retry(locked: LockedOperation, case: Case, decision: Decision, judged:
     return grant
 
 
+def _need_now(judged: Judged) -> Need:
+    finding = judged.facts.lookup.finding if judged.facts.lookup else None
+    needs = {
+        FindingKind.PENDING: Need.PENDING,
+        FindingKind.CANDIDATE: Need.CANDIDATE,
+        FindingKind.MISMATCH: Need.MISMATCH,
+        FindingKind.SEVERAL: Need.SEVERAL,
+        FindingKind.REFUSED: Need.REFUSED,
+    }
+    return needs.get(finding, Need.GRANT_ENDED) if finding else Need.GRANT_ENDED
+
+
 def send_granted(*, grant_id: str) -> str:
     """Carry out a granted repeat from the console; returns the sending outcome, or "" if it wasn't ours.
 
@@ -120,7 +141,11 @@ def send_granted(*, grant_id: str) -> str:
         # Another task minted this attempt and may be sending it right now.
         return ""
     outcome = registry.adapter(go.provider).send(_outgoing(go, asked_at))
-    _report(go, outcome)
+    try:
+        _report(go, outcome)
+    except Refusal as refusal:
+        # Kept as evidence before it was refused, with its case.
+        log.info("granted_send_not_confirmed", grant=grant_id, word=refusal.word, sentence=refusal.sentence)
     return outcome.kind.value
 
 
@@ -163,6 +188,8 @@ def _report(go: Go, outcome: SendOutcome) -> None:
                 attempt_id=go.attempt_id,
                 reference=receipt.reference,
                 seen=seen,
+                # Compared by the adapter as it came; what is kept of it may have secrets taken out.
+                match=ReceiptMatch(receipt=receipt),
             )
         case RejectedSeen():
             reports.report_rejection(
@@ -209,5 +236,6 @@ def withdraw_grant(*, case_id: str, team: str | None, actor: Actor, reason: str)
         elif pending_retry(case) is None:
             return False
         if case.state == CaseState.RETRYING:
-            cases.hand_to_person(locked, case, Need.GRANT_ENDED, why="the retry was withdrawn")
+            why = f"the retry was withdrawn: {reason}"
+            cases.hand_to_person(locked, case, Need.GRANT_ENDED, why=why, actor=actor)
         return True

@@ -76,7 +76,6 @@ def test_a_record_may_come_as_text_or_bytes(world: World, form: str) -> None:
         ({"record": {"quantity": 41}}, "quantity"),
         ({"record": {"idempotency_key": "another"}}, "key"),
         ({"reference": "ord_other", "record": {"id": "ord_mine"}}, "reference"),
-        ({"record": {"status": "failed"}}, ""),
         ({"body": "not a record"}, ""),
     ],
 )
@@ -96,6 +95,15 @@ def test_a_receipt_of_something_else_is_kept_and_refused(
     assert again.body["case"] == reply.body["case"]
     case = world.worker.get(f"/cases/{reply.body['case']}").body["case"]
     assert case["need"] == "mismatch", case
+
+
+@pytest.mark.parametrize("status", ["pending", "failed"])
+def test_our_own_record_that_has_not_succeeded_is_refused_and_looked_up(world: World, status: str) -> None:
+    made = sent(world.worker)
+    reply = made.report("receipt", made.receipt(record={"status": status}))
+    assert (reply.status, reply.word) == (409, "receipt_mismatch"), reply
+    case = world.worker.get(f"/cases/{reply.body['case']}").body["case"]
+    assert (case["state"], case["need"]) == ("looking_up", None), case
 
 
 def test_one_receipt_confirms_one_operation(world: World) -> None:
@@ -171,11 +179,13 @@ def test_a_late_not_sent_returns_it_to_ready_by_policy(world: World) -> None:
 
 @pytest.mark.parametrize("what", ["unknown", "rejection"])
 def test_other_late_reports_move_nothing_by_themselves(world: World, what: str) -> None:
+    """An answer of 500 is no refusal, whatever its sender takes it for."""
     made = late(world)
     reply = made.report(what, made.seen(status=500))
     assert (reply.status, reply.body["next"]) == (202, "stop")
+    assert reply.body["operation"]["state"] == "sent_unknown"
     kept = Evidence.objects.get(operation=made.operation, kind="late_report")
-    assert kept.claim == ("unknown" if what == "unknown" else "rejection")
+    assert kept.claim == "unknown"
 
 
 def test_the_receipt_that_confirmed_again_is_202_without_a_case(world: World) -> None:
