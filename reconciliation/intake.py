@@ -15,8 +15,9 @@ from reconciliation.models import Case
 from reconciliation.states import CaseKind, CaseState
 from runs import leases
 from runs.journal import settling
+from runs.journal.pausing import refresh_outcome_pause
 from runs.leases import Claimed, OutcomeNotTakenIn
-from runs.locking import LockedOperation, lock_run
+from runs.locking import Locked, LockedOperation, lock_run
 from runs.models import Attempt, Operation, Run
 from runs.states import AttemptOutcome, Executor, LeaseEnd, OperationState
 
@@ -61,6 +62,7 @@ def take_in_run(*, run_id: str) -> int:
         locked = lock_run(run_id=run_id, team=None)
         run = locked.run
         taken = 0
+        _end_leftovers(locked)
         operations = (
             Operation.objects.select_for_update(of=("self",))
             .select_related("provider", "call")
@@ -72,6 +74,19 @@ def take_in_run(*, run_id: str) -> int:
         if run.lease_expires_at is not None and run.lease_expires_at <= locked.now:
             leases.end_lease(locked, by=LeaseEnd.EXPIRED)
         return taken
+
+
+def _end_leftovers(locked: Locked) -> None:
+    """End what was left open on operations that evidence or a person has settled meanwhile.
+
+    Nobody waits for these, but the sweeper would find them in every pass, before what is new.
+    """
+    run, now = locked.run, locked.now
+    left = Attempt.objects.filter(operation__run=run, outcome=AttemptOutcome.OPEN)
+    for attempt in left.exclude(operation__state=OperationState.SENT_UNKNOWN).select_related("operation"):
+        if not still_expected(attempt, run, now):
+            of = LockedOperation(run, attempt.operation, now)
+            settling.end_attempt(of, attempt, outcome=AttemptOutcome.UNREPORTED)
 
 
 def take_in_operation(locked: LockedOperation) -> bool:
@@ -100,6 +115,8 @@ def take_in_operation(locked: LockedOperation) -> bool:
             locked, case, why="the repeat was not reported", has_lookup=contract.has_lookup
         )
         cases.judge(locked, case)
+        # The repeat's own lease may have lived: there is nothing left for its holder to do.
+        refresh_outcome_pause(locked.locked_run)
         return True
     return False
 

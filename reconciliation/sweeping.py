@@ -15,12 +15,13 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 
-from reconciliation import intake, retries
+from reconciliation import cases, intake, retries
+from reconciliation.conclusions import LOOKING_UP_MAX
 from reconciliation.models import Case
 from reconciliation.states import CaseState
 from reconciliation.waking import wake
 from runs.leases import add_pause_reason
-from runs.locking import database_now, lock_run
+from runs.locking import database_now, lock_operation, lock_run
 from runs.models import Attempt, Grant, Operation, Run
 from runs.states import AttemptOutcome, Executor, GrantState, OperationState, PauseReason, RunState
 
@@ -38,6 +39,7 @@ class Swept:
     grants_expired: int
     lookups_called: int
     sends_called: int
+    cases_judged: int
     versions_missing: int
 
 
@@ -49,6 +51,7 @@ def sweep() -> Swept:
         grants_expired=_each("expire_grant", _grants_over(now), lambda pk: retries.expire_grant(grant_id=pk)),
         lookups_called=_each("look_up", _lookups_due(now), lambda pk: wake("look_up", pk)),
         sends_called=_each("send_granted", _sends_due(now), lambda pk: wake("send_granted", pk)),
+        cases_judged=_each("judge", _cases_that_nobody_moves(now), _judge),
         versions_missing=_each("version", _versions_missing(now), _pause_for_version),
     )
 
@@ -101,6 +104,28 @@ def _lookups_due(now: datetime) -> list[str]:
         .order_by("next_lookup_at")
     )
     return list(due.values_list("pk", flat=True)[:BATCH_MAX])
+
+
+def _cases_that_nobody_moves(now: datetime) -> list[str]:
+    """Cases that should be moving by themselves and aren't: the policy is asked about them anew.
+
+    No lookup is planned for them, or one has been due for so long that none is being made; a provider's
+    declaration may have changed under them.
+    """
+    since = now - LOOKING_UP_MAX
+    stuck = Case.objects.filter(state=CaseState.LOOKING_UP).filter(
+        Q(next_lookup_at__isnull=True) | Q(next_lookup_at__lte=since)
+    )
+    return list(stuck.order_by("opened_at").values_list("pk", flat=True)[:BATCH_MAX])
+
+
+def _judge(case_id: str) -> None:
+    operation_id = Case.objects.values_list("operation_id", flat=True).get(pk=case_id)
+    with transaction.atomic():
+        locked = lock_operation(operation_id=operation_id, team=None)
+        case = Case.objects.select_for_update().get(pk=case_id)
+        if case.state == CaseState.LOOKING_UP:
+            cases.judge(locked, case)
 
 
 def _sends_due(now: datetime) -> list[str]:
