@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from reconciliation import cases, retries
 from reconciliation.accounts import is_declared, not_comparable
+from reconciliation.contracts import KeyScope
 from reconciliation.gathering import Judged, judge_now
 from reconciliation.models import Case, Decision
 from reconciliation.permissions import ActionStatus
@@ -180,7 +181,9 @@ def refuse_stale(case: Case, judged: Judged, asked: Asked) -> None:
     moved = case.version != asked.seen_version
     if not moved and judged.evidence_digest == asked.evidence_digest:
         return
-    latest = Decision.objects.filter(case=case).order_by("-made_at").first()
+    # Decided on this version or a later one: it can't be what the person had before them.
+    since = Decision.objects.filter(case=case, seen_version__gte=asked.seen_version)
+    latest = since.order_by("-made_at", "-id").first() if moved else None
     details: dict[str, Any] = {
         "case": case.pk,
         "version": case.version,
@@ -189,13 +192,17 @@ def refuse_stale(case: Case, judged: Judged, asked: Asked) -> None:
         "state": str(case.state),
         "changed": _what_changed(case, latest, moved),
     }
-    if latest is not None and moved:
+    if latest is not None:
         details |= {
             "by": latest.actor_name or latest.actor,
             "at": latest.made_at.isoformat(),
             "action": latest.action,
             "their_reason": latest.reason,
         }
+    elif moved:
+        newest = Evidence.objects.filter(operation=case.operation_id).order_by("-recorded_at", "-id").first()
+        if newest is not None:
+            details |= {"by": newest.actor, "at": newest.recorded_at.isoformat(), "evidence": newest.summary}
     raise DecisionStale("This case changed since you opened it. Your decision was not saved.", **details)
 
 
@@ -208,7 +215,8 @@ def _what_changed(case: Case, latest: Decision | None, moved: bool) -> list[str]
     if case.state == CaseState.RESOLVED:
         changes.append(f"The case is resolved as {case.resolution}.")
     elif latest is None:
-        changes.append(case.finding_summary or "New evidence was recorded.")
+        summaries = Evidence.objects.filter(operation=case.operation_id).order_by("-recorded_at", "-id")
+        changes.append(summaries.values_list("summary", flat=True).first() or "The case was moved on.")
     return changes
 
 
@@ -243,7 +251,7 @@ def needs_second_person(status: ActionStatus, why: str = "") -> ActionLocked:
 def _record(
     locked: LockedOperation, case: Case, actor: Actor, actor_name: str, asked: Asked, content: str
 ) -> Decision:
-    decision = Decision.objects.create(
+    decision = _insert(
         id=new_id("dec"),
         case=case,
         operation=locked.operation,
@@ -284,6 +292,17 @@ def _record(
         )
     )
     return decision
+
+
+def _insert(**fields: Any) -> Decision:
+    try:
+        with transaction.atomic():
+            return Decision.objects.create(**fields)
+    except IntegrityError as error:
+        # Under the lock of another case, the same key can only have come for that one.
+        if "decision_key_once_per_actor" not in str(error):
+            raise
+        raise KeyReused("This Idempotency-Key was used for another decision.") from error
 
 
 def _carry_out(
@@ -401,8 +420,9 @@ def _attach_given(
     return evidence, match.receipt.reference
 
 
-def _retry(locked: LockedOperation, case: Case, judged: Judged, decision: Decision, actor: Actor) -> None:
-    if decision.executor == Executor.CONSOLE and not judged.account.console_can_send:
+def require_console_may_send(operation: Operation, judged: Judged) -> None:
+    """Refuse a repeat by the console that it can't send, or whose key may not be the one first used there."""
+    if not judged.account.console_can_send:
         raise ActionLocked(
             f"The console holds no credentials for {judged.account.title}; the agent can send it.",
             action=str(Action.RETRY),
@@ -410,6 +430,21 @@ def _retry(locked: LockedOperation, case: Case, judged: Judged, decision: Decisi
             question=None,
             unlocks_at=None,
         )
+    # The agent's own credential and way in are known to nobody here (DESIGN law 5).
+    scope = judged.contract.key_scope
+    if operation.sent_by == Executor.AGENT and scope is not KeyScope.ACCOUNT:
+        sentence = (
+            f"{judged.account.title} keeps keys apart by {scope.value.replace('_', ' ')}, and the agent sent"
+            " first: the console's repeat could be a second effect. The agent can send it."
+        )
+        raise ActionLocked(
+            sentence, action=str(Action.RETRY), reasons=[sentence], question=2, unlocks_at=None
+        )
+
+
+def _retry(locked: LockedOperation, case: Case, judged: Judged, decision: Decision, actor: Actor) -> None:
+    if decision.executor == Executor.CONSOLE:
+        require_console_may_send(locked.operation, judged)
     has_lookup = judged.contract.has_lookup
     cases.start_retrying(locked, case, actor=actor, has_lookup=has_lookup)
     if not has_lookup:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reconciliation.decisions import (
-    ActionLocked,
     Asked,
     Forbidden,
     GivenReceipt,
@@ -17,6 +16,7 @@ from reconciliation.decisions import (
     match_given,
     needs_second_person,
     refuse_stale,
+    require_console_may_send,
 )
 from reconciliation.gathering import Judged
 from reconciliation.models import Case
@@ -52,7 +52,7 @@ def review(*, case: Case, operation: Operation, judged: Judged, actor: Actor, as
     if status.permission is Permission.SECOND_PERSON:
         raise needs_second_person(status)
     if asked.action == Action.RETRY and asked.executor == Executor.CONSOLE:
-        _require_console_credentials(judged)
+        require_console_may_send(operation, judged)
     return Reviewed(status=status)
 
 
@@ -73,14 +73,3 @@ def _review_receipt(
     if not match.matches:
         raise needs_second_person(status, "The receipt given doesn't match: " + " ".join(match.problems))
     return Reviewed(status=status, reference=match.receipt.reference, amount=match.receipt.amount)
-
-
-def _require_console_credentials(judged: Judged) -> None:
-    if not judged.account.console_can_send:
-        raise ActionLocked(
-            f"The console holds no credentials for {judged.account.title}; the agent can send it.",
-            action=str(Action.RETRY),
-            reasons=["no console credentials"],
-            question=None,
-            unlocks_at=None,
-        )
