@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
-from console.demoagents.acts import ACTS, Act
+from console.demoagents.acts import Act
 from console.demoagents.expected import differences
 from console.demoagents.facts import RunFacts, connect, find_run, read_run
 from console.demoagents.stage import ActFailed, Stage, World
@@ -56,26 +56,29 @@ def configure_accounts(sandbox_url: str) -> None:
         sandbox.set_account("courier", honours_keys=False, lookup="none")
 
 
-def acts_to_play(world: World, *, again: bool) -> list[Act]:
-    """The acts that were not played to their end by an earlier start; all of them with `again`."""
-    if again:
-        return list(ACTS)
+def acts_to_play(world: World, chosen: Sequence[Act]) -> list[Act]:
+    """Those of the chosen acts that no earlier start has played to their end."""
     with connect(world.url, world.agent_token) as api:
-        return [act for act in ACTS if not all(_played(world, api, story) for story in act.stories)]
+        return [act for act in chosen if not all(_played(world, api, story) for story in act.stories)]
 
 
-def play(world: World, acts: list[Act]) -> Iterator[Played]:
+def play(world: World, acts: Sequence[Act]) -> Iterator[Played]:
     """Play acts side by side; yields each as it ends, with what isn't as it must be."""
     with ThreadPoolExecutor(max(1, len(acts))) as pool:
         for done in as_completed([pool.submit(_play, world, act) for act in acts]):
             yield done.result()
 
 
-def endings(world: World, played: list[Played]) -> list[Ending]:
-    """How every story's run stands now, in the order of the stories."""
+def endings(world: World, chosen: Sequence[Act], played: Sequence[Played]) -> list[Ending]:
+    """How every story's run of the chosen acts stands now, in the order of the stories."""
     by_story = {story.slug: one for one in played for story in one.act.stories}
+    told = {story.slug for act in chosen for story in act.stories}
     with connect(world.url, world.agent_token) as api, SandboxControl(world.sandbox_url) as sandbox:
-        return [_ending(world, api, sandbox, story, by_story.get(story.slug)) for story in STORIES]
+        return [
+            _ending(world, api, sandbox, story, by_story.get(story.slug))
+            for story in STORIES
+            if story.slug in told
+        ]
 
 
 def _ending(

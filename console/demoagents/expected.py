@@ -43,6 +43,15 @@ def differences(facts: RunFacts, expected: Expected) -> list[str]:
     return [*_of_run(facts, expected), *_of_case(facts.case, expected)]
 
 
+def past_mending(facts: RunFacts, expected: Expected) -> bool:
+    """Whether the provider counts more than it ever should: no waiting takes that back."""
+    return any(
+        one.requests > due.requests or one.effects > due.effects
+        for one in facts.operations
+        if (due := expected.operations.get(one.call_id)) is not None
+    )
+
+
 def _of_run(facts: RunFacts, expected: Expected) -> Iterator[str]:
     if (facts.state, facts.reasons) != (expected.run, expected.reasons):
         yield (

@@ -14,14 +14,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from console.demoagents import table
-from console.demoagents.acts import Act
-from console.demoagents.cast import Played, acts_to_play, configure_accounts, endings, play
+from console.demoagents.acts import ACTS
+from console.demoagents.cast import Ending, Played, acts_to_play, configure_accounts, endings, play
 from console.demoagents.stage import World
 from console.models import ApiToken, Person, Scope, create_token
+from console.sandbox.control import SandboxRefused
 
 NEEDED = ("RECOURSE_URL", "RECOURSE_TOKEN", "SANDBOX_URL", "RECOURSE_STATE_DIR")
 # Of the token with which the demo's person makes one decision; taken back when the acts are over.
@@ -40,6 +42,12 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--again", action="store_true", help="run them all once more, with new runs")
         parser.add_argument(
+            "--only",
+            action="append",
+            choices=[act.slug for act in ACTS],
+            help="run this act alone; repeat for more",
+        )
+        parser.add_argument(
             "--person", default="operator", help="username of whoever makes the demo's one decision"
         )
 
@@ -48,29 +56,34 @@ class Command(BaseCommand):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         began = time.monotonic()
         given = self._environment()
-        configure_accounts(given["SANDBOX_URL"])
+        worker_token = self._worker_token(given["RECOURSE_TOKEN"])
         world = self._world(given, began)
-        acts = acts_to_play(world, again=options["again"])
-        played = self._play(world, acts, username=options["person"]) if acts else []
-        told = endings(world, played)
+        try:
+            told = self._run(world, worker_token, options)
+        except (httpx.HTTPError, SandboxRefused) as error:
+            raise CommandError(f"Recourse and the sandbox provider must be running: {error}") from error
         self.stdout.write("")
         for line in table.lines(told):
             self.stdout.write(line)
-        if not acts:
+        if not any(one.played for one in told):
             self.stdout.write("\nThese runs are of an earlier start; `demo_agents --again` adds new ones.")
         wrong = [f"{one.story.title}: {sentence}" for one in told for sentence in one.wrong]
         if wrong:
             raise CommandError("Not everything is as it should be:\n" + "\n".join(wrong))
 
-    def _play(self, world: World, acts: list[Act], *, username: str) -> list[Played]:
-        self.stdout.write(f"Running {len(acts)} acts of demo agents, and killing most of the agents …")
-        played = []
-        with self._person_token(world.agent_token, username) as person_token:
-            for one in play(replace(world, person_token=person_token), acts):
-                played.append(one)
-                said = "; ".join(one.wrong) or "done"
-                world.say(f"  {one.external_ids[one.act.slug]:<14} {said} ({len(played)} of {len(acts)})")
-        return played
+    def _run(self, world: World, worker_token: ApiToken, options: dict[str, Any]) -> list[Ending]:
+        configure_accounts(world.sandbox_url)
+        chosen = [act for act in ACTS if not options["only"] or act.slug in options["only"]]
+        acts = chosen if options["again"] else acts_to_play(world, chosen)
+        played: list[Played] = []
+        if acts:
+            self.stdout.write(f"Running {len(acts)} acts of demo agents, and killing most of the agents …")
+            with self._person_token(worker_token, options["person"]) as person_token:
+                for one in play(replace(world, person_token=person_token), acts):
+                    played.append(one)
+                    said = "; ".join(one.wrong) or "done"
+                    world.say(f"  {one.external_ids[one.act.slug]:<14} {said} ({len(played)} of {len(acts)})")
+        return endings(world, chosen, played)
 
     def _environment(self) -> dict[str, str]:
         given = {name: os.environ.get(name, "") for name in NEEDED}
@@ -81,12 +94,15 @@ class Command(BaseCommand):
             )
         return given
 
-    @contextmanager
-    def _person_token(self, agent_token: str, username: str) -> Iterator[str]:
-        """A short-lived token with which the demo's person decides, in the team of the agents' token."""
-        worker = ApiToken.objects.usable().with_secret(agent_token).select_related("team").first()
-        if worker is None:
+    def _worker_token(self, secret: str) -> ApiToken:
+        found = ApiToken.objects.usable().with_secret(secret).select_related("team").first()
+        if found is None:
             raise CommandError("RECOURSE_TOKEN is unknown here, revoked or expired.")
+        return found
+
+    @contextmanager
+    def _person_token(self, worker: ApiToken, username: str) -> Iterator[str]:
+        """A short-lived token with which the demo's person decides, in the team of the agents' token."""
         person = Person.objects.filter(username=username, teams=worker.team).first()
         if person is None:
             raise CommandError(f"Team {worker.team.slug} has no person {username!r}; name one with --person.")
@@ -113,14 +129,15 @@ class Command(BaseCommand):
                 self.stdout.flush()
 
         # The agents know nothing of the journal but its address and their token.
-        own = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "PYTHONUNBUFFERED", "VIRTUAL_ENV")
+        kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "PYTHONUNBUFFERED", "VIRTUAL_ENV")
+        environment = {name: os.environ[name] for name in kept if name in os.environ}
+        environment.setdefault("PYTHONPATH", os.pathsep.join(sys.path))
         return World(
             url=given["RECOURSE_URL"],
             sandbox_url=given["SANDBOX_URL"],
             agent_token=given["RECOURSE_TOKEN"],
             person_token="",
-            environment={name: os.environ[name] for name in own if name in os.environ}
-            | {"PYTHONPATH": os.environ.get("PYTHONPATH") or os.pathsep.join(sys.path)},
+            environment=environment,
             folder=folder,
             say=say,
         )
