@@ -197,7 +197,11 @@ def problem(
         "status": meant.status,
         "detail": detail,
     }
-    return _written(document, status=meant.status, content_type=CONTENT_TYPE, headers=headers)
+    response = _written(document, status=meant.status, content_type=CONTENT_TYPE, headers=headers)
+    log.info("api_refused", word=word, status=meant.status)
+    # A refusal is an answer, not an incident: Django would warn of each in the log.
+    response._has_been_logged = True  # type: ignore[attr-defined]
+    return response
 
 
 def answered(status: int, body: dict[str, Any], *, headers: dict[str, str] | None = None) -> HttpResponse:

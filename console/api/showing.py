@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from reconciliation.models import Case
 from reconciliation.states import CaseState
+from runs.canonical import parse
 from runs.leases import RunPaused
 from runs.locking import database_now
 from runs.models import Attempt, Operation, Receipt, Run
 from runs.plan import build_plan
-from runs.refusals import NotFound
+from runs.refusals import NotFound, Refusal
 from runs.states import PauseReason
 
 # What a plan shows of an answer that isn't JSON (runs.plan shows as much).
@@ -50,12 +50,12 @@ def _ms(span: timedelta) -> int:
 
 
 def value(content: bytes | memoryview | None) -> Any:
-    """Stored JSON as a value, anything else as bounded text."""
+    """Stored JSON as a value; what not every reader reads alike as bounded text, as in a plan."""
     if content is None:
         return None
     try:
-        return json.loads(bytes(content))
-    except (ValueError, RecursionError):
+        return parse(bytes(content))
+    except Refusal:
         return bytes(content).decode("utf-8", "replace")[:TEXT_SHOWN_MAX]
 
 

@@ -278,3 +278,20 @@ def test_what_belongs_to_another_team_isnt_there(world: World) -> None:
         for caller in (world.stranger, world.strange_operator):
             assert (caller.get(path).status, caller.get(path).word) == (404, "not_found")
     assert rows() == before
+
+
+LOOSE = ['{"a":NaN}', '{"a":1e400}', "[" * 900 + "]" * 900, '{"a":"\\ud800"}', '{"a":1,"a":2}', "7" * 5_000]
+
+
+@pytest.mark.parametrize("said", LOOSE, ids=lambda said: said[:12])
+def test_what_a_provider_says_in_loose_json_breaks_no_answer(world: World, said: str) -> None:
+    made = sent(world.worker)
+    assert made.report("rejection", made.seen(status=422, body=said)).body["operation"]["state"] == "rejected"
+    call = world.worker.get(f"/runs/{made.run}/plan").body["plan"]["turns"][0]["calls"][0]
+    shown = world.worker.get(f"/operations/{made.operation}").body["operation"]
+    assert call["refusal"] == shown["refusal"] == said[:2_000]
+    other = sent(world.worker)
+    reply = other.report("receipt", {**other.receipt(), "body": said})
+    assert (reply.status, reply.word) == (409, "receipt_mismatch")
+    case = world.worker.get(f"/cases/{reply.body['case']}").body["case"]
+    assert case["evidence"][0]["body"] == said[:4_096]
