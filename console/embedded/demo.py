@@ -236,8 +236,9 @@ class Demo:
             ],
             log=home.logs / "celery-worker.log",
             stop_signals=WORKER_STOP,
-            # Its gentle end waits for tasks; nobody would be there to insist.
-            death_signal=signal.SIGQUIT,
+            # SIGQUIT can hang on a broker that is gone as well, and nobody would be there to insist. The pool
+            # ends with its parent, and the sweeper finds what was cut short.
+            death_signal=signal.SIGKILL,
         )
         (home.state / "beat").mkdir(exist_ok=True)
         self._spawn(
