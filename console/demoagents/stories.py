@@ -81,7 +81,7 @@ def _ticket(call_id: str, *, title: str, text: str, priority: str) -> Effect:
 def _pickup(call_id: str, *, reference: str, pallets: int, minor: int) -> Effect:
     payload = {
         "reference": reference,
-        "item": "Pallet pick-up",
+        "item": "pallet of radiators",
         "quantity": pallets,
         "pick_up_at": "Warehouse 2, gate C",
         "amount_minor": minor,
