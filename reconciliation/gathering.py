@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from reconciliation.policy import Assessment, assess
 from reconciliation.providers.base import FindingKind, ReceiptState
 from reconciliation.states import CaseKind, CaseState
 from runs.canonical import canonicalise
-from runs.models import Attempt, Evidence, Grant, Operation, Run
+from runs.models import Attempt, Evidence, Grant, Operation, Receipt, Run
 from runs.states import (
     AttemptOutcome,
     Claim,
@@ -90,6 +90,8 @@ def gather_facts(
     """Turn rows into plain facts; no rule is applied here."""
     attempts = list(Attempt.objects.filter(operation=operation).order_by("number"))
     not_sent = {one.attempt_id for one in evidence if one.claim == Claim.NOT_SENT and one.attempt_id}
+    # Later words that it never left don't undo an answer that its sender has reported.
+    not_sent -= {one.attempt_id for one in evidence if _was_answered(one)}
     grant = Grant.objects.filter(operation=operation).order_by("-made_at", "-id").first()
     lookup = _latest_lookup(operation)
     granted = grant is not None and grant.state == GrantState.OPEN
@@ -106,7 +108,7 @@ def gather_facts(
         pinned=pinned_of(operation),
         current=account.pin if operation.sent_by else None,
         console_can_send=account.console_can_send,
-        receipts=_receipts(evidence),
+        receipts=_receipts(operation, evidence),
         rejections=tuple(
             RejectionFacts(attempt_number=one.attempt.number, evidence_id=one.pk)
             for one in evidence
@@ -180,6 +182,12 @@ def _is_wrong(evidence: Evidence) -> bool:
     return not _matches(evidence) and not (ours and receipt.get("state") in (_PENDING, _REFUSED))
 
 
+def _was_answered(evidence: Evidence) -> bool:
+    if evidence.attempt_id is None or not isinstance(evidence.seen, dict):
+        return False
+    return evidence.claim == Claim.RECEIPT or evidence.seen.get("status") is not None
+
+
 def _shown_before(operation: Operation, evidence: list[Evidence], lookup: LookupFacts | None) -> str:
     """Evidence of an effect of ours that the latest lookup, if any, doesn't show; "" if there is none."""
     if lookup is not None and lookup.finding not in _SHOWS_NOTHING:
@@ -193,7 +201,7 @@ def _shown_before(operation: Operation, evidence: list[Evidence], lookup: Lookup
     return seen.order_by("-id").values_list("evidence_id", flat=True).first() or ""
 
 
-def _receipts(evidence: list[Evidence]) -> tuple[SeenReceipt, ...]:
+def _receipts(operation: Operation, evidence: list[Evidence]) -> tuple[SeenReceipt, ...]:
     """Receipts that were reported, and those of the latest lookup that told something."""
     seen = [
         SeenReceipt(reference=one.reference, evidence_id=one.pk, matches=_matches(one))
@@ -211,7 +219,11 @@ def _receipts(evidence: list[Evidence]) -> tuple[SeenReceipt, ...]:
                     reference=str(receipt.get("reference", "")), evidence_id=latest.pk, matches=matches
                 )
             )
-    return tuple(seen)
+    taken = Receipt.objects.filter(
+        provider_id=operation.provider_id, reference__in={one.reference for one in seen if one.matches}
+    ).exclude(operation=operation)
+    others = dict(taken.values_list("reference", "operation_id"))
+    return tuple(replace(one, confirmed_other=others.get(one.reference, "")) for one in seen)
 
 
 def _latest_lookup(operation: Operation) -> LookupFacts | None:

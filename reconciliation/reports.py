@@ -177,7 +177,10 @@ def report_rejection(
 
 
 def report_not_sent(*, sender: Sender, operation_id: str, attempt_id: str, seen: SeenReply) -> dict[str, Any]:
-    """Report a positive sign that this attempt's request never left."""
+    """Report a positive sign that this attempt's request never left.
+
+    With the status of an answer it is none: an answered request has left, and its outcome is unknown.
+    """
     return _report(Claim.NOT_SENT, sender, operation_id, attempt_id, seen)
 
 
@@ -192,17 +195,25 @@ def _report(
     check_client_id(attempt_id, where="attempt_id")
     operation = read_intended(operation_id=operation_id, team=sender.team)
     exists = _proves_existence(operation.provider_id, seen)
-    mistaken = claim == Claim.REJECTION and (exists or not _could_be_definite(seen.status))
+    mistaken_for = _mistaken_for(claim, seen, exists=exists)
     report = _Report(
         sender=sender,
         operation_id=operation_id,
         attempt_id=attempt_id,
-        claim=Claim.UNKNOWN if mistaken else claim,
+        claim=Claim.UNKNOWN if mistaken_for else claim,
         seen=seen,
-        mistaken_for="a refusal" if mistaken else "",
+        mistaken_for=mistaken_for,
         effect_exists=exists,
     )
     return _receive(report, None)
+
+
+def _mistaken_for(claim: Claim, seen: SeenReply, *, exists: bool) -> str:
+    """What the sender takes its answer for, if the answer doesn't say so; else ""."""
+    if claim == Claim.REJECTION and (exists or not _could_be_definite(seen.status)):
+        return "a refusal"
+    # Whoever was answered has asked: the request left.
+    return "a request that never left" if claim == Claim.NOT_SENT and seen.status is not None else ""
 
 
 def _could_be_definite(status: int | None) -> bool:
@@ -452,7 +463,7 @@ def _judge_outside(
 ) -> Refusal | None:
     """Late and stray reports: evidence, from which the policy may conclude at once."""
     operation = locked.operation
-    success = report.claim == Claim.RECEIPT
+    success = report.claim == Claim.RECEIPT or report.effect_exists
     if operation.state in OPERATION_SETTLED:
         return _after_settled(locked, report, match, evidence) if success else None
     if operation.state == OperationState.READY:
@@ -481,8 +492,10 @@ def _after_settled(
     locked: LockedOperation, report: _Report, match: ReceiptMatch | None, evidence: Evidence
 ) -> Refusal | None:
     """Success for a settled operation: the same receipt again is nothing new, anything else a conflict."""
-    if report.claim != Claim.RECEIPT:
+    if report.claim != Claim.RECEIPT and not report.effect_exists:
         return None
+    if report.claim != Claim.RECEIPT:
+        return _exists_after_settled(locked)
     confirmed = Receipt.objects.filter(operation=locked.operation).first()
     if confirmed is not None and confirmed.reference == report.reference:
         return None
@@ -497,6 +510,15 @@ def _after_settled(
         f"Receipt {report.reference} was reported for an operation that is {locked.operation.state}.",
     )
     return None
+
+
+def _exists_after_settled(locked: LockedOperation) -> None:
+    """An answer that proves the effect: nothing new of a confirmed operation, a conflict with the others."""
+    if locked.operation.state != OperationState.CONFIRMED:
+        state = locked.operation.state
+        _open_and_judge(
+            locked, CaseKind.CONFLICT, f"An answer proves an effect of an operation that is {state}."
+        )
 
 
 def _open_and_judge(locked: LockedOperation, kind: CaseKind, because: str) -> Case:

@@ -27,6 +27,7 @@ from runs.refusals import Invalid, Refusal
 from runs.states import (
     OPERATION_MOVES,
     OPERATION_SETTLED,
+    RUN_ENDED,
     AttemptOutcome,
     GrantState,
     MatchedBy,
@@ -194,7 +195,7 @@ def return_to_ready(
     reason: str = "",
     release: bool = False,
 ) -> None:
-    """sent_unknown → ready: every attempt is proved not sent.
+    """sent_unknown → ready: every attempt is proved not sent; and on to abandoned, if its run has ended.
 
     The reservation is kept through not_sent, and released (`release`) by proved absence, to be made again
     at the next send (law 12). Raises `MoveRefused` while an attempt isn't ended as not sent (`attempts` has
@@ -221,6 +222,15 @@ def return_to_ready(
     end_grants(operation, GrantState.VOID, locked, "the operation can be sent again")
     refresh_outcome_pause(locked.locked_run)
     _append(locked, "operation.not_sent", actor, OperationState.SENT_UNKNOWN, {}, evidence, reason)
+    if run.state in RUN_ENDED:
+        # Nobody would send it any more: what ended with its run, had it been ready then, ends with it now.
+        abandon(
+            locked,
+            actor=actor,
+            known_effect="No attempt of it had an effect.",
+            evidence=evidence,
+            reason=f"the run is {run.state}",
+        )
 
 
 def book_conflict(locked: LockedOperation, *, minor: int, stands: bool, actor: Actor, reason: str) -> None:
