@@ -495,7 +495,8 @@ def _after_settled(
     if report.claim != Claim.RECEIPT and not report.effect_exists:
         return None
     if report.claim != Claim.RECEIPT:
-        return _exists_after_settled(locked)
+        _exists_after_settled(locked)
+        return None
     confirmed = Receipt.objects.filter(operation=locked.operation).first()
     if confirmed is not None and confirmed.reference == report.reference:
         return None

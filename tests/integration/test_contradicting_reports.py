@@ -1,4 +1,4 @@
-"""Reports that contradict themselves, or what is known of their operation, move nothing and strand nothing."""
+"""Reports that contradict themselves, or what is known of their operation, strand and repeat nothing."""
 
 from __future__ import annotations
 
