@@ -85,8 +85,10 @@ def _conflict_need(facts: Facts) -> Need:
 
 
 def matching_references(facts: Facts) -> dict[str, str]:
-    """The distinct references of receipts that match, each with the evidence that shows it."""
-    return {one.reference: one.evidence_id for one in facts.receipts if one.matches}
+    """The distinct references of receipts that match and are still free, each with its evidence."""
+    return {
+        one.reference: one.evidence_id for one in facts.receipts if one.matches and not one.confirmed_other
+    }
 
 
 def _by_receipts(facts: Facts) -> Conclusion | None:
@@ -95,7 +97,8 @@ def _by_receipts(facts: Facts) -> Conclusion | None:
         return AskPerson(Need.SEVERAL)
     if found == FindingKind.MISMATCH or facts.mismatch_reported:
         return AskPerson(Need.MISMATCH)
-    matching = matching_references(facts)
+    # Also those that confirmed another operation: confirming with one opens the conflict on both.
+    matching = {one.reference: one.evidence_id for one in facts.receipts if one.matches}
     if len(matching) > 1:
         return AskPerson(Need.SEVERAL)
     for reference, evidence_id in matching.items():

@@ -374,7 +374,7 @@ def _receipt_to_confirm(
         raise needs_second_person(status)
     for receipt in judged.facts.receipts:
         named = given.reference in ("", receipt.reference) and given.evidence_id in ("", receipt.evidence_id)
-        if receipt.matches and named:
+        if receipt.matches and named and not receipt.confirmed_other:
             return Evidence.objects.get(pk=receipt.evidence_id), receipt.reference
     raise Invalid("The receipt must be one that is on record and matches.", where="receipt")
 

@@ -42,11 +42,15 @@ class AttemptFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class SeenReceipt:
-    """A receipt on record; `matches`: it names the operation, equals the payload and has succeeded."""
+    """A receipt on record; `matches`: it names the operation, equals the payload and has succeeded.
+
+    `confirmed_other` is the operation that the same receipt has confirmed already: it can confirm no second.
+    """
 
     reference: str
     evidence_id: str
     matches: bool
+    confirmed_other: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

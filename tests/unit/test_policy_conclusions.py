@@ -61,6 +61,9 @@ def looking(**fields: object) -> Facts:
 
 def test_one_matching_receipt_confirms() -> None:
     assert what(facts(receipts=(receipt(),))) == ConfirmBy("ev_ord_1", "ord_1")
+    # Also one that is taken: confirming with it is refused, and opens the conflict on both.
+    taken = replace(receipt(), confirmed_other="op_2")
+    assert what(facts(receipts=(taken,))) == ConfirmBy("ev_ord_1", "ord_1")
     assert what(facts(receipts=(receipt(), receipt("other", matches=False)))) == ConfirmBy(
         "ev_ord_1", "ord_1"
     )

@@ -33,6 +33,7 @@ from tests.policy_facts import (
 
 ALLOWED, SECOND, LOCKED = Permission.ALLOWED, Permission.SECOND_PERSON, Permission.LOCKED
 LEASE_ENDS_AT = SENT_AT + timedelta(minutes=10)
+TAKEN = replace(receipt(), confirmed_other="op_2")
 GRANT_ENDS_AT = CALM + timedelta(minutes=15)
 
 
@@ -57,6 +58,8 @@ def status(
         ({"receipts": (receipt(matches=False),)}, SECOND, True),
         # The same receipt seen twice is one.
         ({"receipts": (receipt(), receipt())}, ALLOWED, False),
+        # One that confirmed another operation confirms no second; what is left is as if it weren't there.
+        ({"receipts": (TAKEN,), "case_kind": CaseKind.CONFLICT}, SECOND, True),
         ({"receipts": (receipt("a"), receipt("b"))}, SECOND, False),
         ({"receipts": (receipt(),), "lookup": lookup(FindingKind.SEVERAL)}, SECOND, False),
         ({"receipts": (receipt(),), "lookup": lookup(FindingKind.MISMATCH)}, SECOND, False),
@@ -192,6 +195,7 @@ def test_a_retry_whose_fresh_lookup_is_awaited_locks_retry_and_abandonment() -> 
         ({"abandonment_people": 2}, SECOND),
         ({"receipts": (receipt(),)}, LOCKED),
         ({"receipts": (receipt(matches=False),)}, ALLOWED),
+        ({"receipts": (TAKEN,), "case_kind": CaseKind.CONFLICT}, ALLOWED),
         ({"case_kind": CaseKind.CONFLICT}, ALLOWED),
         ({"run_state": RunState.ABANDONED}, ALLOWED),
     ],
