@@ -205,7 +205,7 @@ def open_conflict_on_both(
     because = f"Receipt {evidence.reference or '?'} was claimed for two operations."
     mine = open_case(locked, kind=CaseKind.CONFLICT, because=because)
     judge(locked, mine)
-    other_id = str(reused.details["confirmed_operation"])
+    other_id = reused.confirmed.pk
     if other_id == locked.operation.pk:
         return mine, None
     other = lock_operation(operation_id=other_id, team=None)
@@ -230,7 +230,8 @@ def extra_minor(operation: Operation, *, since: datetime) -> int:
     """What the extra effects told of since then cost, in the operation's currency: each reference once.
 
     The effect that confirmed the operation is booked already. One that states no amount, or another currency,
-    counts as the operation's own amount: the budget can hold no other.
+    counts as the operation's own amount: the budget can hold no other. So does one that an answer proved
+    without a receipt.
     """
     confirmed = Receipt.objects.filter(operation=operation).values_list("reference", flat=True).first()
     told = Evidence.objects.filter(operation=operation, claim=Claim.RECEIPT, recorded_at__gte=since)
@@ -239,6 +240,9 @@ def extra_minor(operation: Operation, *, since: datetime) -> int:
         amount = (evidence.seen.get("match", {}).get("receipt") or {}).get("amount")
         minor = int(amount[1]) if amount and amount[0] == operation.amount_currency else None
         extra[evidence.reference] = operation.amount_minor or 0 if minor is None else minor
+    proved = Evidence.objects.filter(operation=operation, recorded_at__gte=since, seen__effect_exists=True)
+    if not extra and confirmed is None and proved.exists():
+        return operation.amount_minor or 0
     return sum(extra.values())
 
 

@@ -545,15 +545,12 @@ def _refuse_reused(
     other = (
         Receipt.objects.filter(provider_id=locked.operation.provider_id, reference=report.reference)
         .exclude(operation=locked.operation)
+        .select_related("operation")
         .first()
     )
     if other is None:
         return None
-    reused = settling.ReceiptReused(
-        f"Receipt {report.reference} already confirmed operation {other.operation_id}.",
-        operation=locked.operation.pk,
-        confirmed_operation=other.operation_id,
-    )
+    reused = settling.ReceiptReused(locked.operation, report.reference, other.operation)
     cases.open_conflict_on_both(locked, reused, evidence)
     return ReceiptReused(reused.sentence, **reused.details)
 

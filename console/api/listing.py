@@ -13,7 +13,7 @@ import json
 import random
 import threading
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from django.conf import settings
@@ -23,6 +23,7 @@ from django.db.models.functions import Now
 from console.api.case_showing import case_short
 from console.api.showing import run_short, utc
 from reconciliation.models import Case
+from runs.ids import could_be_id
 from runs.locking import database_now
 from runs.models import Flow, Run
 from runs.refusals import Invalid
@@ -50,14 +51,15 @@ def read_cursor(text: str) -> tuple[datetime, str]:
         at, row_id = json.loads(
             base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         )
-        if not isinstance(at, str) or not isinstance(row_id, str) or "\x00" in row_id or len(row_id) > 64:
+        if not isinstance(at, str) or not isinstance(row_id, str) or not could_be_id(row_id):
             raise ValueError
         moment = datetime.fromisoformat(at)
         if moment.tzinfo is None:
             raise ValueError
-    except (ValueError, TypeError, RecursionError, binascii.Error):
+        # The first and the last day of the calendar have instants that are no dates in UTC.
+        return moment.astimezone(UTC), row_id
+    except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error):
         raise Invalid("after must be the `next` of an earlier page.", where="query: after") from None
-    return moment, row_id
 
 
 def _page(rows: list[Any], at_name: str) -> tuple[list[Any], str | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 
 from django.http import HttpRequest, HttpResponse
@@ -43,7 +43,9 @@ def queue_news(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         since = datetime.fromisoformat(request.GET.get("since", ""))
         if since.tzinfo is None:
             raise ValueError(since)
-    except ValueError as error:
+        # The first and the last day of the calendar have instants that are no dates in UTC.
+        since = since.astimezone(UTC)
+    except (ValueError, OverflowError) as error:
         raise Invalid("The time since which to look can't be read.", where="since") from error
     count = new_since(teams=viewer.teams, since=since)
     news = news_of(count, href=reverse("queue"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from datetime import datetime
+from datetime import UTC, datetime
 
 from runs.ids import could_be_id
 from runs.refusals import Invalid
@@ -28,7 +28,7 @@ def unpack(cursor: str, *kinds: type) -> tuple[object, ...]:
         if not isinstance(parts, list) or len(parts) != len(kinds):
             raise ValueError(cursor)
         return tuple(_read(part, kind) for part, kind in zip(parts, kinds, strict=True))
-    except (ValueError, binascii.Error, TypeError, RecursionError) as error:
+    except (ValueError, binascii.Error, TypeError, OverflowError, RecursionError) as error:
         raise _unreadable() from error
 
 
@@ -37,7 +37,8 @@ def _read(part: object, kind: type) -> object:
         at = datetime.fromisoformat(part)
         if at.tzinfo is None:
             raise ValueError(part)
-        return at
+        # The first and the last day of the calendar have instants that are no dates in UTC.
+        return at.astimezone(UTC)
     if kind is int and isinstance(part, int) and not isinstance(part, bool) and abs(part) < 2**63:
         return part
     if kind is str and isinstance(part, str) and could_be_id(part):

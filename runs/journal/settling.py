@@ -45,9 +45,19 @@ class MoveRefused(Refusal):
 
 
 class ReceiptReused(Refusal):
-    """This receipt already confirmed another operation of the same provider account."""
+    """This receipt already confirmed another operation of the same provider account.
+
+    `confirmed` is that operation. What callers are told names it only if it is their own team's.
+    """
 
     word: ClassVar[str] = "receipt_reused"
+
+    def __init__(self, operation: Operation, reference: str, confirmed: Operation) -> None:
+        self.confirmed = confirmed
+        told, which = {"operation": operation.pk}, "another operation"
+        if confirmed.team_id == operation.team_id:
+            told["confirmed_operation"], which = confirmed.pk, f"operation {confirmed.pk}"
+        super().__init__(f"Receipt {reference} already confirmed {which}.", **told)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,14 +124,11 @@ def confirm(
                 recorded_at=locked.now,
             )
     except IntegrityError as error:
-        other = Receipt.objects.filter(provider_id=operation.provider_id, reference=receipt.reference).first()
+        taken = Receipt.objects.filter(provider_id=operation.provider_id, reference=receipt.reference)
+        other = taken.select_related("operation").first()
         if other is None or other.operation_id == operation.pk:
             raise
-        raise ReceiptReused(
-            f"Receipt {receipt.reference} already confirmed operation {other.operation_id}.",
-            operation=operation.pk,
-            confirmed_operation=other.operation_id,
-        ) from error
+        raise ReceiptReused(operation, receipt.reference, other.operation) from error
     spent = operation.amount_minor if foreign else minor
     _settle(
         locked,

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from django.conf import settings
 
+from reconciliation import reports
 from reconciliation.providers import registry
+from reconciliation.reports import ReceiptReused, SeenReply, Sender
 from reconciliation.states import Action, CaseKind
 from runs.journal.ending import abandon_run
+from runs.models import Evidence
 from tests.cases_world import (
+    COURIER,
     case_of,
     decide,
     declare,
     make_sent,
     open_case_of,
+    record,
     report,
     report_refused,
     state_of,
@@ -103,3 +109,24 @@ def test_an_answer_that_proves_an_effect_of_an_abandoned_operation_is_a_conflict
     decide(case_of(claimed), Action.ABANDON)
     assert report("unknown", claimed, **EXISTS)["case"] == case_of(claimed).pk
     assert (case_of(claimed).kind, state_of(claimed)) == (CaseKind.CONFLICT, "abandoned")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_receipt_that_confirmed_another_teams_operation_names_it_to_nobody_else() -> None:
+    theirs, ours = make_sent(COURIER, team="another-team"), make_sent(COURIER)
+    body = json.dumps(record(theirs.operation, idempotency_key=None)).encode()
+    reports.report_receipt(
+        sender=Sender(team="another-team", token=theirs.token),
+        operation_id=theirs.operation.pk,
+        attempt_id="a1",
+        reference="ord_1",
+        seen=SeenReply(status=201, body=body),
+    )
+    refused = report_refused("receipt", ours, idempotency_key=None)
+    assert isinstance(refused, ReceiptReused)
+    again = report_refused("receipt", ours, idempotency_key=None)
+    told = [refused.sentence, refused.details, again, again and again.details]
+    told += [case_of(ours).opened_because, *Evidence.objects.filter(operation=ours.operation).values()]
+    for theirs_alone in (theirs.operation.pk, theirs.run.pk, case_of(theirs).pk, "another-team"):
+        assert theirs_alone not in repr(told)
+    assert {open_case_of(one).kind for one in (ours, theirs)} == {CaseKind.CONFLICT}  # type: ignore[union-attr]
