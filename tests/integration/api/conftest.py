@@ -1,4 +1,7 @@
-"""Every test of the API has the two teams and the shipped providers, on the real database."""
+"""Every test of the API has the two teams and the shipped providers, on the real database.
+
+Each in a transaction that is rolled back; a test asks for `transactional_db` where commits show.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from tests.integration.api.world import World, make_world
 
 
 @pytest.fixture
-def world(transactional_db: None) -> World:
+def world(db: None) -> World:
     remembered.forget()
     sync_accounts()
     return make_world()

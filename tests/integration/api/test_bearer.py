@@ -26,6 +26,9 @@ from tests.integration.api.world import (
     working,
 )
 
+# Repeats meet unique constraints, which end a transaction that a test would hold open.
+pytestmark = pytest.mark.usefixtures("transactional_db")
+
 
 @pytest.mark.parametrize(
     "authorization",

@@ -20,6 +20,9 @@ from schemathesis.specs.openapi.checks import (
 from console.api import assembly
 from tests.integration.api.world import World, in_doubt, read, working
 
+# Repeats meet unique constraints, which end a transaction that a test would hold open.
+pytestmark = pytest.mark.usefixtures("transactional_db")
+
 # Enough to vary every member of every body; the corpus of hostile bodies is its own test.
 EXAMPLES_MAX = 15
 CHECKS = [

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from console.api import assembly
 from runs.models import Operation, Run
 from tests.integration.api.world import (
@@ -21,6 +23,9 @@ from tests.integration.api.world import (
     rows,
     working,
 )
+
+# Repeats meet unique constraints, which end a transaction that a test would hold open.
+pytestmark = pytest.mark.usefixtures("transactional_db")
 
 # What moves with the clock between two answers.
 _TIMES = re.compile(r"_(in|ago|within)_ms$|^ago_ms$|_at$")

@@ -21,6 +21,9 @@ from tests.integration.api.world import (
     working,
 )
 
+# Repeats meet unique constraints, which end a transaction that a test would hold open.
+pytestmark = pytest.mark.usefixtures("transactional_db")
+
 
 def test_a_receipt_confirms(world: World) -> None:
     made = sent(world.worker)

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 
+import pytest
 from django.db.models import F
 
 from runs.models import Attempt, Operation
@@ -21,6 +22,9 @@ from tests.integration.api.world import (
     sent,
     working,
 )
+
+# Repeats meet unique constraints, which end a transaction that a test would hold open.
+pytestmark = pytest.mark.usefixtures("transactional_db")
 
 
 def test_go_is_durable_and_carries_key_and_bytes(world: World) -> None:

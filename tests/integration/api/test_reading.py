@@ -109,6 +109,7 @@ def test_a_question_that_cant_be_read_is_422(world: World, query: str, where: st
 # --- waiting --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("transactional_db")
 def test_waiting_ends_when_a_run_comes(world: World) -> None:
     started(world.worker, flow="order-agent")
     made = working(world.worker, flow="slow-agent")
@@ -138,6 +139,7 @@ def test_waiting_ends_when_a_run_comes(world: World) -> None:
     assert listing._waiters.count == 0
 
 
+@pytest.mark.usefixtures("transactional_db")
 def test_a_wait_without_a_run_ends_in_time_and_holds_no_transaction(world: World) -> None:
     before = time.monotonic()
     reply = world.worker.get("/runs?claimable=1&flow=order-agent&wait=1")
