@@ -11,7 +11,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from django.core.management import get_commands
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from console.embedded import EmbeddedServerError, folders
@@ -32,6 +31,7 @@ class Command(BaseCommand):
         parser.add_argument("--reset", action="store_true", help="delete the demo's data first")
         parser.add_argument("--port", type=int, help="port of the console (a busy one picks another)")
         parser.add_argument("--no-agents", action="store_true", help="start everything but the demo agents")
+        parser.add_argument("--again", action="store_true", help="run the demo agents once more, with new runs")
         parser.add_argument(
             "--state-dir",
             type=Path,
@@ -55,7 +55,7 @@ class Command(BaseCommand):
                 try:
                     demo.start()
                     if not options["no_agents"]:
-                        self._run_agents(demo)
+                        self._run_agents(demo, again=options["again"])
                     self._introduce(demo)
                     self._watch(demo)
                 except _Stopped as stopped:
@@ -80,11 +80,11 @@ class Command(BaseCommand):
         self._say(f"Deleting the data in {state_dir} …")
         folders.empty(state_dir)
 
-    def _run_agents(self, demo: Demo) -> None:
-        if "demo_agents" not in get_commands():
-            return
+    def _run_agents(self, demo: Demo, *, again: bool) -> None:
         code = demo.run(
-            "demo_agents", extra={"RECOURSE_URL": demo.web_url, "RECOURSE_TOKEN": demo.agent_token}
+            "demo_agents",
+            *(["--again"] if again else []),
+            extra={"RECOURSE_URL": demo.web_url, "RECOURSE_TOKEN": demo.agent_token},
         )
         if code != 0:
             # The console is up, and looking at it is the way to find out what went wrong.
@@ -95,6 +95,9 @@ class Command(BaseCommand):
         self._say(f"\nRecourse is running at {demo.web_url}/\n")
         for login in demo.logins:
             self._say(f"  {login.username:<{width}}   {login.password}")
+        self._say("\nFor an agent of your own (README.md has one in ten lines, and one in curl):\n")
+        self._say(f"  export RECOURSE_URL={demo.web_url} SANDBOX_URL={demo.sandbox_url}")
+        self._say(f"  export RECOURSE_TOKEN={demo.agent_token}")
         self._say(f"\nSandbox provider: {demo.sandbox_url}/   Data and logs: {demo.state_dir}")
         self._say("Ctrl-C stops everything; the data is kept. `make demo-reset` starts anew.")
 
