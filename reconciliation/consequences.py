@@ -120,8 +120,13 @@ def consequences_of(
     executor: str = "",
     then: str = "",
     receipt_minor: int | None = None,
+    extra_minor: int = 0,
 ) -> Consequences:
-    """Say what an action would do; `receipt_minor` is the receipt's amount where it states one."""
+    """Say what an action would do.
+
+    `receipt_minor` is the receipt's amount where it states one, `extra_minor` what the extra effects of a
+    settled operation cost.
+    """
     match action:
         case Action.CONFIRM:
             return _confirm(facts, books, run, receipt_minor)
@@ -130,7 +135,7 @@ def consequences_of(
         case Action.ABANDON:
             return _abandon(facts, books, run, then)
         case Action.ACCEPT | Action.COMPENSATE:
-            return _after_the_fact(action, facts, books)
+            return _after_the_fact(action, facts, books, extra_minor)
 
 
 def _confirm(facts: Facts, books: Books, run: RunFacts, receipt_minor: int | None) -> Consequences:
@@ -208,9 +213,9 @@ def _abandon(facts: Facts, books: Books, run: RunFacts, then: str) -> Consequenc
     )
 
 
-def _after_the_fact(action: Action, facts: Facts, books: Books) -> Consequences:
+def _after_the_fact(action: Action, facts: Facts, books: Books, minor: int) -> Consequences:
     stands = action == Action.ACCEPT
-    minor = books.amount.minor if books.amount is not None else 0
+    minor = minor if books.amount is not None else 0
     held = books.operation_settled_minor if books.reservation == Reservation.HELD else 0
     after = books
     if books.amount is not None:

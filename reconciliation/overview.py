@@ -9,11 +9,11 @@ from datetime import datetime
 
 from django.db.models import Q
 
+from reconciliation.accounts import account_of
 from reconciliation.contracts import Contract, ProviderAccount
 from reconciliation.facts import Facts
 from reconciliation.gathering import attempt_facts, pinned_of
 from reconciliation.models import Case
-from reconciliation.providers import registry
 from reconciliation.questions import Answer, answer_questions
 from reconciliation.states import CaseKind, CaseState
 from runs.models import Attempt, Evidence
@@ -34,7 +34,7 @@ def answers_of(cases: Sequence[Case], *, now: datetime) -> dict[str, Overview]:
     """Answer the five questions for each case, by its id.
 
     Each case's `operation`, `operation.call`, `run` and `run.flow_version` must be loaded with it. Two
-    queries, however many cases. A case whose provider account is no longer declared is left out.
+    queries, however many cases.
     """
     operations = [case.operation_id for case in cases]
     attempts: dict[str, list[Attempt]] = defaultdict(list)
@@ -53,18 +53,11 @@ def answers_of(cases: Sequence[Case], *, now: datetime) -> dict[str, Overview]:
         if claim == Claim.NOT_SENT and attempt_id is not None:
             not_sent.add(attempt_id)
     return {
-        case.pk: _answer(case, account, attempts[case.operation_id], stray, not_sent, now)
+        case.pk: _answer(
+            case, account_of(case.provider_slug), attempts[case.operation_id], stray, not_sent, now
+        )
         for case in cases
-        if (account := _account(case.provider_slug)) is not None
     }
-
-
-def _account(slug: str) -> ProviderAccount | None:
-    # An account that is no longer declared must not take the whole list away.
-    try:
-        return registry.account(slug)
-    except registry.UnknownProvider:
-        return None
 
 
 def _answer(

@@ -64,7 +64,8 @@ def _review_receipt(
             raise needs_second_person(status)
         for receipt in judged.facts.receipts:
             named = given.reference in ("", receipt.reference)
-            if receipt.matches and named and given.evidence_id in ("", receipt.evidence_id):
+            ours = receipt.matches and not receipt.confirmed_other
+            if ours and named and given.evidence_id in ("", receipt.evidence_id):
                 return Reviewed(status=status, reference=receipt.reference)
         raise Invalid("The receipt must be one that is on record and matches.", where="receipt")
     if status.permission is Permission.SECOND_PERSON and not status.receipt_unlocks:

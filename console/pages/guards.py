@@ -9,7 +9,6 @@ from typing import Any, Concatenate, ParamSpec, cast
 
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import render
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_http_methods
 
@@ -17,8 +16,6 @@ from console import access
 from console.access import Deed
 from console.models import Person
 from console.pages.session import signed_in
-from console.pages.shapes import Link, ProblemPage
-from reconciliation.providers.registry import UnknownProvider
 from runs.actors import Actor
 from runs.refusals import Invalid, NotFound
 
@@ -67,8 +64,6 @@ def page(
                 response = view(request, viewer, *args, **kwargs)
             except NotFound as refusal:
                 raise Http404(refusal.sentence) from refusal
-            except UnknownProvider as refusal:
-                return _undeclared(request, refusal)
             except Invalid as refusal:
                 raise BadRequest(refusal.sentence) from refusal
             # Fragments and whole pages share their addresses.
@@ -85,17 +80,3 @@ def wants_partial(request: HttpRequest) -> bool:
     """Whether htmx asks for a piece of this page; a boosted or restored page is whole."""
     htmx: Any = getattr(request, "htmx", None)
     return bool(htmx) and not (htmx.boosted or htmx.history_restore_request)
-
-
-def _undeclared(request: HttpRequest, refusal: UnknownProvider) -> HttpResponse:
-    page_ = ProblemPage(
-        code=422,
-        title="The provider account isn’t declared",
-        lead="Nothing was changed and nothing was sent.",
-        text=(
-            refusal.sentence,
-            " Until an administrator declares it again, nobody can say what the provider promises.",
-        ),
-        links=(Link("Go to the queue", "/"),),
-    )
-    return render(request, "problem.html", {"page": page_}, status=422)

@@ -8,12 +8,15 @@ from datetime import datetime
 
 from console.queries.people import Names
 from console.queries.queue import Place, place_of
+from reconciliation.cases import extra_minor
 from reconciliation.gathering import INFORMATIVE, Judged, judge_now
 from reconciliation.models import Case, Decision, Lookup
 from reconciliation.retries import pending_retry
+from runs.ids import could_be_id
 from runs.locking import database_now
 from runs.models import Attempt, AuditLeaf, Call, Evidence, Grant, Operation, Receipt, Run
 from runs.refusals import NotFound
+from runs.states import OPERATION_SETTLED
 
 # Evidence of one page; the same answer again is one entry, however often it came.
 EVIDENCE_ROWS = 30
@@ -44,6 +47,8 @@ class CaseRead:
     decisions: tuple[Decision, ...]
     receipt: Receipt | None
     grant: Grant | None
+    # What the effects beyond the one that settled the operation cost, in minor units of its currency.
+    extra_minor: int
     # A retry that was decided and still waits for its fresh lookup.
     retry_pending: bool
     # The run's calls in order: (turn, position, tool), to say which step this is and what comes next.
@@ -66,18 +71,15 @@ class CaseRead:
 
 def find_case(case_id: str, *, teams: Sequence[str]) -> Case:
     """The case, if it belongs to one of the teams; raises `NotFound`."""
-    case = (
-        Case.objects.select_related("operation__call", "run__flow", "run__flow_version")
-        .filter(pk=case_id, team__in=teams)
-        .first()
-    )
+    cases = Case.objects.select_related("operation__call", "run__flow", "run__flow_version")
+    case = cases.filter(pk=case_id, team__in=teams).first() if could_be_id(case_id) else None
     if case is None:
         raise NotFound(f"There is no case {case_id} that you can see.", case=case_id)
     return case
 
 
 def read_case(case_id: str, *, teams: Sequence[str], evidence_before: str = "") -> CaseRead:
-    """Read a case of the teams in some twenty queries. Raises `NotFound`, `UnknownProvider`."""
+    """Read a case of the teams in some twenty queries. Raises `NotFound`."""
     case = find_case(case_id, teams=teams)
     operation, run = case.operation, case.run
     now = database_now()
@@ -87,6 +89,7 @@ def read_case(case_id: str, *, teams: Sequence[str], evidence_before: str = "") 
     latest_leaves = tuple(reversed(leaves))
     decisions = tuple(Decision.objects.filter(case=case).order_by("-made_at", "-id")[:DECISIONS_MAX])
     actors = {leaf.actor for leaf in latest_leaves} | {one.actor for one in evidence}
+    settled = operation.state in OPERATION_SETTLED
     steps = Call.objects.filter(run=run).order_by("turn__index", "position")
     return CaseRead(
         now=now,
@@ -103,6 +106,7 @@ def read_case(case_id: str, *, teams: Sequence[str], evidence_before: str = "") 
         decisions=decisions,
         receipt=Receipt.objects.filter(operation=operation).first(),
         grant=Grant.objects.filter(operation=operation).order_by("-made_at", "-id").first(),
+        extra_minor=extra_minor(operation, since=case.opened_at) if settled else 0,
         retry_pending=pending_retry(case) is not None,
         steps=tuple(steps.values_list("turn__index", "position", "tool")[:STEPS_MAX]),
         place=place_of(case, teams=teams),
@@ -112,7 +116,7 @@ def read_case(case_id: str, *, teams: Sequence[str], evidence_before: str = "") 
 
 def _evidence(operation: Operation, before: str) -> tuple[Evidence, ...]:
     rows = Evidence.objects.filter(operation=operation).select_related("attempt")
-    if before:
+    if could_be_id(before):
         # An id we never gave shows the newest again.
         oldest = Evidence.objects.filter(operation=operation, pk=before).values_list("recorded_at").first()
         if oldest is not None:

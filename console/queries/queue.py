@@ -93,7 +93,7 @@ class Row:
     """A case of the list, with what its row shows beside it."""
 
     case: Case
-    overview: Overview | None
+    overview: Overview
     looked_up_at: datetime | None
     payload: bytes
 
@@ -260,7 +260,7 @@ def _rows(ids: Sequence[str], now: datetime) -> tuple[Row, ...]:
     return tuple(
         Row(
             case=case,
-            overview=overviews.get(case.pk),
+            overview=overviews[case.pk],
             looked_up_at=looked.get(case.pk),
             payload=bytes(case.small_payload or b""),
         )
@@ -302,5 +302,5 @@ def place_of(case: Case, *, teams: Sequence[str]) -> Place:
         previous=earlier.values_list("pk", flat=True).first() or "",
         next=later.values_list("pk", flat=True).first() or "",
         number=capped(earlier) + 1 if inside else None,
-        total=capped(waiting) + inside,
+        total=capped(waiting.order_by("worsens_at", "-at_risk_minor", "id")) + inside,
     )

@@ -16,6 +16,7 @@ from console.queries.people import Names
 from console.queries.queue import merged_ids
 from reconciliation.models import Case
 from reconciliation.states import CaseState
+from runs.ids import could_be_id
 from runs.locking import database_now
 from runs.models import Attempt, AuditLeaf, Call, FlowVersion, Lease, Operation, Run, Turn
 from runs.plan import build_plan
@@ -162,7 +163,7 @@ class RunRead:
 def find_run(run_id: str, *, teams: Sequence[str]) -> Run:
     """The run, if it belongs to one of the teams; raises `NotFound`."""
     runs = Run.objects.select_related("flow", "flow_version", "approval")
-    run = runs.filter(pk=run_id, team__in=teams).first()
+    run = runs.filter(pk=run_id, team__in=teams).first() if could_be_id(run_id) else None
     if run is None:
         raise NotFound(f"There is no run {run_id} that you can see.", run=run_id)
     return run

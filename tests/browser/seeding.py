@@ -167,7 +167,7 @@ def seed(team: str = TEAM) -> Seeded:
         Effect(minor=6_400, args={"payment": "pi_8", "order": "ORD-76100"}), team=team, flow="payout-weekly"
     )
     decided(conflict, operator, Action.ABANDON, then="end", reason="Refunded in the shop, cash.")
-    late = _late_success(conflict)
+    late = late_success(conflict)
     retrying = cases.needs_decision(
         Effect(minor=8_990, args={"payment": "pi_5", "order": "ORD-76200"}), team=team, flow="refund-agent"
     )
@@ -188,7 +188,7 @@ def seed(team: str = TEAM) -> Seeded:
     )
 
 
-def _late_success(opened: Opened) -> Opened:
+def late_success(opened: Opened) -> Opened:
     """The abandoned request's own reply comes after all: a conflict after the fact."""
     operation = opened.operation
     body = cases.record_of(opened, id="rfd_late")

@@ -60,6 +60,7 @@ def consequences_in(read: CaseRead, action: Action, choices: Choices) -> Consequ
         executor=choices.executor,
         then=choices.then,
         receipt_minor=choices.receipt_minor,
+        extra_minor=read.extra_minor,
     )
 
 

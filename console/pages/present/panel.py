@@ -29,7 +29,8 @@ from console.pages.shapes import (
 )
 from console.pages.shapes import DecisionForm as FormView
 from console.queries.cases import CaseRead
-from reconciliation.decisions import REASON_LENGTH_MIN
+from reconciliation.conclusions import matching_references
+from reconciliation.decisions import REASON_LENGTH_MIN, ActionLocked, require_console_may_send
 from reconciliation.models import Decision
 from reconciliation.permissions import ActionStatus
 from reconciliation.states import REASON_LABELS, Action, CaseState, Permission, ReasonCode, Resolution, Then
@@ -124,7 +125,7 @@ def _action(read: CaseRead, status: ActionStatus, form: DecisionForm, open_to_al
     if not view.selectable:
         return view
     with_run = status.action is not Action.ABANDON
-    done = consequences_in(read, status.action, Choices(executor=_usual_executor(read)))
+    done = consequences_in(read, status.action, Choices())
     return ActionView(
         action=view.action,
         title=view.title,
@@ -158,8 +159,13 @@ def _text(status: ActionStatus) -> Phrase:
     return tuple(parts)
 
 
-def _usual_executor(read: CaseRead) -> str:
-    return Executor.AGENT if not read.judged.facts.console_can_send else ""
+def _console_may_send(read: CaseRead) -> bool:
+    """Whether a repeat by the console would not be refused; the same question as the decision asks."""
+    try:
+        require_console_may_send(read.operation, read.judged)
+    except ActionLocked:
+        return False
+    return True
 
 
 def _options(read: CaseRead, status: ActionStatus, form: DecisionForm) -> tuple[OptionGroup, ...]:
@@ -176,10 +182,7 @@ def _options(read: CaseRead, status: ActionStatus, form: DecisionForm) -> tuple[
 
 def _receipt_options(read: CaseRead, form: DecisionForm) -> tuple[OptionGroup, ...]:
     """The receipts on record that match, and the way to give another one."""
-    matching: dict[str, str] = {}
-    for one in read.judged.facts.receipts:
-        if one.matches:
-            matching.setdefault(one.reference, one.evidence_id)
+    matching = matching_references(read.judged.facts)
     options = [
         Option(
             value=evidence_id,
@@ -228,7 +231,7 @@ def _executors(read: CaseRead, form: DecisionForm) -> OptionGroup:
             selected=form["executor"] == Executor.AGENT,
         )
     ]
-    if read.judged.facts.console_can_send:
+    if _console_may_send(read):
         options.append(
             Option(
                 value=Executor.CONSOLE,

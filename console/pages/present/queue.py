@@ -27,7 +27,6 @@ from console.pages.shapes import (
     Choice,
     EmptyState,
     Filter,
-    KeyWindow,
     Link,
     NextPage,
     Phrase,
@@ -42,7 +41,8 @@ from console.pages.shapes import (
 )
 from console.queries.backlog import COUNT_MAX, Backlog
 from console.queries.queue import Asked, Listed, Row, View
-from reconciliation.states import CaseState, Need, Resolution, Truth
+from reconciliation.accounts import is_declared
+from reconciliation.states import CaseState, Need, Resolution
 from runs.canonical import parse
 from runs.money import Money, format_money
 from runs.refusals import Refusal
@@ -70,7 +70,6 @@ AGES: Final = {
 _AGE_LABELS: Final = {"15min": "Over 15 min", "1h": "Over 1 h", "4h": "Over 4 h", "24h": "Over 24 h"}
 _WAIT_LABELS: Final = ("< 5 min", "5–15 min", "15–60 min", "1–4 h", "4–24 h", "> 24 h")
 _WAIT_TONES: Final[tuple[str, ...]] = ("grey", "grey", "grey", "grey", "amber", "red")
-_UNKNOWN = (Truth.UNKNOWN,) * 5
 
 
 def amount_of(currency: str, minor: int | None) -> Money | None:
@@ -188,8 +187,6 @@ def _row(row: Row, now: datetime) -> QueueRow:
     case, operation = row.case, row.case.operation
     amount = amount_of(case.at_risk_currency, case.at_risk_minor if case.at_risk_currency else None)
     overview = row.overview
-    answers = tuple(one.truth for one in overview.answers) if overview else _UNKNOWN
-    window = window_of(overview.facts, overview.contract, now=now) if overview else _no_window()
     told = bool(case.finding) and case.finding not in ("unavailable", "inconclusive")
     note, tone = _time_left(row, now)
     return QueueRow(
@@ -203,12 +200,12 @@ def _row(row: Row, now: datetime) -> QueueRow:
             operation.attempts_count,
             case.effects_seen,
             told=told,
-            has_lookup=overview.contract.has_lookup if overview else True,
+            has_lookup=overview.contract.has_lookup,
             carrying=None,
         ),
-        answers=answers,  # type: ignore[arg-type]
+        answers=tuple(one.truth for one in overview.answers),  # type: ignore[arg-type]
         waiting_since=case.resolved_at or case.opened_at,
-        window=window,
+        window=window_of(overview.facts, overview.contract, now=now),
         looked_up_at=row.looked_up_at,
         at_risk=amount,
         note=note,
@@ -247,13 +244,11 @@ def shows_of(row: Row) -> Badge:
             )
         if shown is not None:
             return shown
-    if case.need == Need.NO_LOOKUP or (row.overview and not row.overview.contract.has_lookup):
+    if not is_declared(row.overview.account):
+        return Badge(word="Account no longer declared", icon="circle-slash", tone="red")
+    if case.need == Need.NO_LOOKUP or not row.overview.contract.has_lookup:
         return Badge(word="Provider offers no lookup", icon="circle-slash", tone="grey")
     return Badge(word="Not looked up yet", icon="scan-search", tone="blue", open=True)
-
-
-def _no_window() -> KeyWindow:
-    return KeyWindow(label="The account isn’t declared", tone="red", note="Account not declared", locked=True)
 
 
 def _time_left(row: Row, now: datetime) -> tuple[str, Tone | None]:

@@ -25,6 +25,7 @@ from console.pages.shapes import (
     Strong,
 )
 from console.queries.cases import CaseRead
+from console.queries.people import Names
 from reconciliation.decisions import REASON_LENGTH_MIN, ActionLocked, DecisionStale
 from reconciliation.models import Decision
 from reconciliation.reviewing import Reviewed
@@ -131,12 +132,17 @@ def _warning(action: Action, form: DecisionForm) -> Banner | None:
 def stale_banner(refusal: DecisionStale, *, now: datetime, kept: bool) -> Banner:
     """Who decided first, what changed and when; never only that something did."""
     details = refusal.details
-    by = str(details.get("by", ""))
+    # Who decided; where only evidence came, the details name its actor and no action.
+    by = str(details.get("by", "")) if details.get("action") else ""
     text: list[Part] = []
     if by:
         at = datetime.fromisoformat(str(details["at"]))
-        acted = _ACTED.get(str(details.get("action")), "decided")
-        text += ["At ", at, f", {wording.span(now - at)} before you, {by} ", Strong(acted), ". "]
+        acted = _ACTED.get(str(details["action"]), "decided")
+        text += ["At ", at, f", {wording.span(now - at)} ago, {by} ", Strong(acted), ". "]
+    elif details.get("at"):
+        at = datetime.fromisoformat(str(details["at"]))
+        who = Names({str(details.get("by"))}).of("", str(details.get("by")))
+        text += ["At ", at, f", new evidence by {who}: {details.get('evidence', '')} "]
     else:
         text += [" ".join(str(one) for one in details.get("changed", [])), " "]
     seen, version = details.get("seen_version"), details.get("version")

@@ -19,7 +19,7 @@ def _plain_cookies(settings: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
-def login(transactional_db: None) -> Login:
+def login(db: None) -> Login:
     """Sign somebody in: `login(Role.OPERATOR)`, `login("robin", Role.OPERATOR, team="other")`."""
 
     def sign_in(*roles: Role, name: str = "", team: str = factories.TEAM) -> Client:

@@ -1,0 +1,321 @@
+"""The queue: order, filters, pages of it, the backlog, and what all that costs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from console.models import Role
+from console.queries import backlog, effects, queue, runs
+from reconciliation.models import Case
+from tests import cases, factories
+from tests.cases import Effect
+from tests.integration.pages.conftest import Login
+from tests.integration.pages.forms import page_of
+from tests.many import analyze, more_cases, more_leaves
+
+# The page's own and the session's; a page of fifty rows may not ask more often than a page of one.
+QUEUE_QUERIES_MAX = 24
+
+
+@pytest.fixture
+def operator(login: Login) -> Client:
+    return login(Role.OPERATOR)
+
+
+def shown(client: Client, path: str = "/") -> list[str]:
+    return [row.case_id for group in page_of(client, path).groups for row in group.rows]
+
+
+def worsen(opened: cases.Opened, minutes: float) -> None:
+    at = timezone.now() + timedelta(minutes=minutes)
+    Case.objects.filter(pk=opened.case_id).update(worsens_at=at, decide_by_at=at)
+
+
+# --- Order and groups -----------------------------------------------------------------------------------
+
+
+def test_what_gets_worse_first_comes_first_and_then_the_larger_amount(operator: Client) -> None:
+    small, large, soon, over = (
+        cases.needs_decision(Effect(minor=minor)) for minor in (5_000, 90_000, 100, 200)
+    )
+    at = timezone.now() + timedelta(hours=3)
+    Case.objects.filter(pk__in=[small.case_id, large.case_id]).update(worsens_at=at)
+    worsen(soon, 30)
+    worsen(over, -5)
+    assert shown(operator) == [one.case_id for one in (over, soon, large, small)]
+    titles = [group.title for group in page_of(operator, "/").groups]
+    assert titles == [
+        "Past the time limit, or the key’s window has closed (1)",
+        "Key or time limit ends within 1 hour (1)",
+        "Everything else (2 shown)",
+    ]
+
+
+def test_a_row_says_what_is_at_stake_and_keeps_requests_apart_from_effects(operator: Client) -> None:
+    opened = cases.open_case(Effect(tool="place_order", provider=cases.SUPPLIER, minor=48_600))
+    cases.looked_up(opened, cases.mismatch(opened))
+    ((row,),) = (group.rows for group in page_of(operator, "/").groups)
+    assert row.title == "Order €486.00"
+    assert (row.counts.requests, row.counts.effects) == (1, 1)
+    assert row.shows.word == "Other content under our key"
+    assert row.at_risk.minor == 48_600
+    assert [str(one) for one in row.answers] == ["yes", "yes", "yes", "no", "yes"]
+
+
+def test_the_answers_of_a_row_are_those_of_the_cases_page(operator: Client) -> None:
+    made = [
+        cases.needs_decision(),
+        cases.needs_decision(Effect(tool="book_pickup", provider=cases.COURIER, minor=None)),
+    ]
+    late = cases.open_case()
+    cases.looked_up(late, cases.mismatch(late))
+    made.append(late)
+    rows = {row.case_id: row for group in page_of(operator, "/").groups for row in group.rows}
+    for opened in made:
+        page = page_of(operator, f"/cases/{opened.case_id}/")
+        assert rows[opened.case_id].answers == tuple(one.answer for one in page.questions)
+
+
+def test_where_nothing_can_be_looked_up_effects_are_not_counted_as_none(operator: Client) -> None:
+    cases.needs_decision(Effect(tool="book_pickup", provider=cases.COURIER, minor=None))
+    ((row,),) = (group.rows for group in page_of(operator, "/").groups)
+    assert row.counts.effects is None
+    assert "effects can’t be counted" in operator.get("/").content.decode()
+
+
+# --- Views and filters ----------------------------------------------------------------------------------
+
+
+def test_each_view_shows_its_own_cases(operator: Client) -> None:
+    waiting = cases.needs_decision()
+    looking = cases.open_case()
+    settled = cases.open_case()
+    cases.looked_up(settled, cases.found(settled))
+    conflict = cases.open_case()
+    cases.looked_up(conflict, cases.several(conflict))
+    worsen(waiting, 10)
+    assert shown(operator) == [waiting.case_id, conflict.case_id]
+    assert shown(operator, "/?view=looking_up") == [looking.case_id]
+    assert shown(operator, "/?view=resolved") == [settled.case_id]
+    assert shown(operator, "/?view=conflict") == [conflict.case_id]
+    assert shown(operator, "/?view=soon") == [waiting.case_id]
+    assert shown(operator, "/?view=retrying") == []
+    assert shown(operator, "/?view=nonsense") == [waiting.case_id, conflict.case_id]
+
+
+def test_filters_in_the_address_narrow_the_list(operator: Client) -> None:
+    refund = cases.needs_decision(flow="refund-agent", external_id="ORD-1")
+    order = cases.needs_decision(
+        Effect(tool="place_order", provider=cases.SUPPLIER, minor=48_600),
+        flow="restock-agent",
+        external_id="PO-2",
+    )
+    Case.objects.filter(pk=order.case_id).update(opened_at=timezone.now() - timedelta(hours=2))
+    for query, expected in (
+        (f"provider={cases.PAYMENTS}", refund),
+        ("flow=restock-agent", order),
+        ("min=500", refund),
+        ("min=€1,000.00", refund),
+        ("age=1h", order),
+        (f"q={refund.operation.pk}", refund),
+        (f"q={order.operation.key}", order),
+        (f"q={refund.run.pk}", refund),
+        (f"q={order.case_id}", order),
+        ("q=PO-2", order),
+        ("q=  ORD-1 ", refund),
+        (f"provider={cases.PAYMENTS}&flow=refund-agent&min=1240", refund),
+    ):
+        assert shown(operator, f"/?{query}") == [expected.case_id], query
+    for query in ("q=op_nothing", "min=1241", "provider=nobody", "shows=mismatch", "q=PO", "q=%00"):
+        page = page_of(operator, f"/?{query}")
+        expected_all = query == "q=%00"
+        assert (page.groups != ()) is expected_all, query
+    assert shown(operator, "/?shows=not_found&age=15min") == [order.case_id]
+
+
+def test_a_minimum_counts_in_each_currencys_own_units(operator: Client) -> None:
+    opened = cases.needs_decision()
+    for currency, minor, found in (("JPY", 100, True), ("JPY", 99, False), ("KWD", 99_999, False)):
+        Case.objects.filter(pk=opened.case_id).update(at_risk_currency=currency, at_risk_minor=minor)
+        assert shown(operator, "/?min=100") == ([opened.case_id] if found else []), (currency, minor)
+
+
+def test_links_and_forms_keep_the_filters(operator: Client) -> None:
+    opened = cases.needs_decision()
+    more_cases(opened, 60)
+    page = page_of(operator, f"/?provider={cases.PAYMENTS}&age=&q=")
+    assert page.next.href.startswith(f"?provider={cases.PAYMENTS}&after=")
+    body = operator.get("/?view=soon").content.decode()
+    assert '<input type="hidden" name="view" value="soon">' in body
+
+
+# --- Pages, news ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("view", ["needs_decision", "looking_up", "resolved"])
+def test_pages_follow_one_another_without_a_gap_or_a_repeat(operator: Client, view: str) -> None:
+    opened = cases.needs_decision() if view == "needs_decision" else cases.open_case()
+    if view == "resolved":
+        cases.looked_up(opened, cases.found(opened))
+    more_cases(opened, 119)
+    seen: list[str] = []
+    path = f"/?view={view}"
+    pages = 0
+    while path:
+        page = page_of(operator, path)
+        rows = [row.case_id for group in page.groups for row in group.rows]
+        assert len(rows) <= queue.PAGE_ROWS
+        seen += rows
+        path = f"/{page.next.href}" if page.next else ""
+        pages += 1
+    assert pages == 3
+    assert len(seen) == len(set(seen)) == 120
+
+
+def test_a_place_in_the_list_that_cant_be_read_is_a_400(operator: Client) -> None:
+    for after in ("x", "e30", "W10", "WyIyMDI2IiwgMSwgMV0", "A" * 1_000, "bnVsbA"):
+        assert operator.get(f"/?after={after}").status_code == 400, after
+        assert operator.get(f"/runs/?after={after}").status_code == 400, after
+        assert operator.get(f"/effects/?after={after}").status_code == 400, after
+    assert operator.get("/queue/news/?since=yesterday").status_code == 400
+
+
+def test_the_pill_counts_what_came_since_and_moves_no_row(operator: Client) -> None:
+    cases.needs_decision()
+    page = page_of(operator, "/")
+    assert operator.get(page.poll_href).content.decode().strip() == ""
+    cases.needs_decision()
+    cases.needs_decision()
+    body = operator.get(page.poll_href, headers={"HX-Request": "true"}).content.decode()
+    assert "2 new: show them" in body
+    assert "<table" not in body
+
+
+def test_an_empty_queue_says_what_is_going_on(operator: Client) -> None:
+    cases.open_case()
+    page = page_of(operator, "/")
+    assert page.empty.title == "Nothing needs a decision"
+    assert "1 operation is being looked up" in page.empty.text
+    assert page_of(operator, "/?q=op_x").empty.title == "No case here matches"
+
+
+# --- The backlog ----------------------------------------------------------------------------------------
+
+
+def test_the_backlog_counts_what_waits_how_long_and_for_how_much(operator: Client, login: Login) -> None:
+    for minor, hours in ((10_000, 0), (20_000, 2), (30_000, 30)):
+        opened = cases.needs_decision(Effect(minor=minor))
+        Case.objects.filter(pk=opened.case_id).update(opened_at=timezone.now() - timedelta(hours=hours))
+    yen = cases.needs_decision()
+    Case.objects.filter(pk=yen.case_id).update(at_risk_currency="JPY", at_risk_minor=500)
+    worsen(opened, -10)
+    settled = cases.open_case()
+    cases.looked_up(settled, cases.found(settled))
+    cases.needs_decision(team="other")
+    page = page_of(operator, "/")
+    numbers = {stat.label: (stat.number, stat.note) for stat in page.stats}
+    assert numbers["Needs a decision"] == ("4", "1 past the time limit")
+    assert numbers["Settled, last 24 h"] == ("1", "1 without a person")
+    assert numbers["At risk now"] == ("€600.00", "and JPY 500 in 1 case")
+    assert [bucket.count for bucket in page.waits] == [2, 0, 0, 1, 0, 1]
+    assert page.lead.startswith("4 side effects")
+
+
+def test_counts_stop_at_their_cap(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = cases.needs_decision()
+    more_cases(opened, 20)
+    monkeypatch.setattr(backlog, "COUNT_MAX", 10)
+    found = backlog.backlog_of(teams=[factories.TEAM], now=timezone.now())
+    assert found.waiting == 11
+    assert sum(found.waits) == 11
+
+
+# --- Cost -----------------------------------------------------------------------------------------------
+
+
+def test_fifty_rows_ask_the_database_as_often_as_one(operator: Client) -> None:
+    opened = cases.needs_decision()
+    operator.get("/")
+    with CaptureQueriesContext(connection) as one:
+        operator.get("/")
+    more_cases(opened, 200)
+    with CaptureQueriesContext(connection) as many:
+        operator.get("/")
+    assert len(many) == len(one) <= QUEUE_QUERIES_MAX
+
+
+@pytest.mark.usefixtures("transactional_db")
+def test_no_list_reads_a_whole_table(owner_url: str) -> None:
+    opened = cases.needs_decision()
+    more_cases(opened, 300)
+    settled = cases.open_case()
+    cases.looked_up(settled, cases.found(settled))
+    # As after a year: what is settled outnumbers by far what waits.
+    more_cases(settled, 8_000, batch=2)
+    more_leaves(opened.operation, 4_000)
+    analyze(owner_url)
+    # What the check is for, so that it is known to see it.
+    assert _whole_tables("SELECT * FROM reconciliation_case WHERE opened_because LIKE 'x%%'", []) == [
+        "reconciliation_case"
+    ]
+    asked: list[tuple[str, Any]] = []
+    teams = [factories.TEAM]
+    for view in queue.View:
+        asked += _statements(lambda view=view: queue.list_cases(teams=teams, asked=queue.Asked(view=view)))
+    first = queue.list_cases(teams=teams, asked=queue.Asked())
+    asked += _statements(lambda: queue.list_cases(teams=teams, asked=queue.Asked(after=first.after)))
+    asked += _statements(lambda: queue.list_cases(teams=teams, asked=queue.Asked(text=opened.operation.key)))
+    asked += _statements(lambda: queue.place_of(opened.case, teams=teams))
+    for kind in effects.Kind:
+        asked += _statements(
+            lambda kind=kind: effects.list_entries(teams=teams, asked=effects.Asked(kind=kind))
+        )
+    page = effects.list_entries(teams=teams, asked=effects.Asked())
+    asked += _statements(lambda: effects.list_entries(teams=teams, asked=effects.Asked(after=page.after)))
+    asked += _statements(
+        lambda: effects.list_entries(teams=teams, asked=effects.Asked(text=opened.operation.pk))
+    )
+    asked += _statements(lambda: runs.list_runs(teams=teams, asked=runs.Asked()))
+    assert len(asked) > 50
+    scanned = [(sql, found) for sql, params in asked if (found := _whole_tables(sql, params))]
+    assert not scanned, scanned[:3]
+
+
+def _statements(call: Any) -> list[tuple[str, Any]]:
+    """The statements that a call makes, with their parameters."""
+    seen: list[tuple[str, Any]] = []
+
+    def note(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        seen.append((sql, params))
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(note):
+        call()
+    return [(sql, params) for sql, params in seen if "clock_timestamp" not in sql]
+
+
+# The tables that this test fills; reading all of a small one is what an index would do as well.
+_LARGE = {"reconciliation_case", "runs_operation", "runs_run", "runs_call", "runs_auditleaf"}
+
+
+def _whole_tables(sql: str, params: Any) -> list[str]:
+    """The large tables that a statement would read from end to end."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
+        (plan,) = cursor.fetchone()
+    found: list[str] = []
+    nodes = [plan[0]["Plan"]]
+    while nodes:
+        node = nodes.pop()
+        nodes += node.get("Plans", [])
+        table = node.get("Relation Name", "")
+        if node["Node Type"] == "Seq Scan" and table in _LARGE:
+            found.append(table)
+    return found
