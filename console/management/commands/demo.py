@@ -31,7 +31,9 @@ class Command(BaseCommand):
         parser.add_argument("--reset", action="store_true", help="delete the demo's data first")
         parser.add_argument("--port", type=int, help="port of the console (a busy one picks another)")
         parser.add_argument("--no-agents", action="store_true", help="start everything but the demo agents")
-        parser.add_argument("--again", action="store_true", help="run the demo agents once more, with new runs")
+        parser.add_argument(
+            "--again", action="store_true", help="run the demo agents once more, with new runs"
+        )
         parser.add_argument(
             "--state-dir",
             type=Path,

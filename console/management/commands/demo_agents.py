@@ -66,7 +66,9 @@ class Command(BaseCommand):
         for line in table.lines(told):
             self.stdout.write(line)
         if not any(one.played for one in told):
-            self.stdout.write("\nThese runs are of an earlier start; `make demo DEMO_ARGS=--again` adds new ones.")
+            self.stdout.write(
+                "\nThese runs are of an earlier start; `make demo DEMO_ARGS=--again` adds new ones."
+            )
         wrong = [f"{one.story.title}: {sentence}" for one in told for sentence in one.wrong]
         if wrong:
             raise CommandError("Not everything is as it should be:\n" + "\n".join(wrong))
