@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from celery import Celery
-from celery.signals import beat_init, setup_logging, worker_init
+from celery.signals import beat_init, setup_logging, worker_init, worker_process_init
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
@@ -43,3 +43,23 @@ def refuse_an_unsafe_start(**_: Any) -> None:
         refuse_unless_safe()
     except ImproperlyConfigured as refusal:
         raise SystemExit(str(refusal)) from refusal
+
+
+@worker_init.connect
+def read_with_patience(**_: Any) -> None:
+    """Let the worker's own reading wait longer for its broker than whoever only sends a wake-up call."""
+    from django.conf import settings
+
+    _set_socket_seconds(settings.RECOURSE_WORKER_SOCKET_SECONDS)
+
+
+@worker_process_init.connect
+def send_without_patience(**_: Any) -> None:
+    """The worker's children only send."""
+    from django.conf import settings
+
+    _set_socket_seconds(settings.CELERY_BROKER_TRANSPORT_OPTIONS["socket_timeout"])
+
+
+def _set_socket_seconds(seconds: float) -> None:
+    app.conf.broker_transport_options = {**app.conf.broker_transport_options, "socket_timeout": seconds}

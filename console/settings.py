@@ -272,8 +272,10 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "interval_step": 0.1,
     "interval_max": 0.2,
     "socket_connect_timeout": 2,
-    "socket_timeout": 30,
+    # A worker reads with more patience (console.celery): it has nothing else to do.
+    "socket_timeout": 2,
 }
+RECOURSE_WORKER_SOCKET_SECONDS = 30
 CELERY_TASK_SERIALIZER = "json"
 CELERY_ACCEPT_CONTENT = ["json"]
 # The database is the truth; nobody reads a task's result.

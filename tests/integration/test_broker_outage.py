@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,31 @@ def test_a_wake_up_call_without_a_broker_is_given_up_at_once(
     took = float(caller.wait_for(r"^took ([\d.]+)$").group(1))
     assert "wake_up_lost" in caller.output()
     assert took < BARELY_SECONDS
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port where somebody listens and never says a word, as a broker does that was stopped or cut off."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(16)
+        yield listener.getsockname()[1]
+
+
+@pytest.mark.parametrize("url", ["redis://127.0.0.1:{port}/0", "amqp://127.0.0.1:{port}//"])
+def test_a_broker_that_never_answers_delays_one_call_and_not_the_next(
+    spawn: Spawn, app_env: dict[str, str], silent_port: int, url: str
+) -> None:
+    """Each of a web server's threads would wait in turn, and nobody could open a page meanwhile."""
+    program = (
+        "import time; from reconciliation.waking import wake; began = time.monotonic(); wake('sweep');"
+        " first = time.monotonic(); [wake('sweep') for _ in range(50)];"
+        " print('took', first - began, time.monotonic() - first)"
+    )
+    caller = spawn.manage("shell", "-c", program, env={**app_env, "BROKER_URL": url.format(port=silent_port)})
+    took = caller.wait_for(r"^took ([\d.]+) ([\d.]+)$")
+    assert float(took.group(1)) < 2 * BARELY_SECONDS
+    assert float(took.group(2)) < 1.0
 
 
 def test_worker_and_beat_outlive_their_broker_and_find_the_next_one(
