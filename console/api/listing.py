@@ -7,23 +7,20 @@ beyond it is answered at once, so that waiting can't keep others from reporting.
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import random
 import threading
 import time
-from datetime import UTC, datetime
-from typing import Any, TypeVar
+from datetime import datetime
+from typing import Any, TypeVar, cast
 
 from django.conf import settings
 from django.db.models import Model, Q, QuerySet
 from django.db.models.functions import Now
 
 from console.api.case_showing import case_short
-from console.api.showing import run_short, utc
+from console.api.showing import run_short
+from console.queries.keyset import pack, unpack
 from reconciliation.models import Case
-from runs.ids import could_be_id
 from runs.locking import database_now
 from runs.models import Flow, Run
 from runs.refusals import Invalid
@@ -41,25 +38,13 @@ POLL_SECONDS_MAX = 1.0
 # --- cursors --------------------------------------------------------------------------------------------
 
 
-def cursor_of(at: datetime, row_id: str) -> str:
-    return base64.urlsafe_b64encode(json.dumps([utc(at), row_id]).encode()).decode().rstrip("=")
-
-
 def read_cursor(text: str) -> tuple[datetime, str]:
     """Return where a page starts; raises `Invalid` for anything that we didn't write."""
     try:
-        at, row_id = json.loads(
-            base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        )
-        if not isinstance(at, str) or not isinstance(row_id, str) or not could_be_id(row_id):
-            raise ValueError
-        moment = datetime.fromisoformat(at)
-        if moment.tzinfo is None:
-            raise ValueError
-        # The first and the last day of the calendar have instants that are no dates in UTC.
-        return moment.astimezone(UTC), row_id
-    except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error):
+        at, row_id = unpack(text, datetime, str)
+    except Invalid:
         raise Invalid("after must be the `next` of an earlier page.", where="query: after") from None
+    return cast(datetime, at), cast(str, row_id)
 
 
 def _page(rows: list[Any], at_name: str) -> tuple[list[Any], str | None]:
@@ -68,7 +53,7 @@ def _page(rows: list[Any], at_name: str) -> tuple[list[Any], str | None]:
         return rows, None
     shown = rows[:PAGE_ROWS]
     last = shown[-1]
-    return shown, cursor_of(getattr(last, at_name), last.pk)
+    return shown, pack(getattr(last, at_name), last.pk)
 
 
 # --- runs -----------------------------------------------------------------------------------------------

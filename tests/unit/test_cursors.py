@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from console.api.listing import cursor_of, read_cursor
+from console.api.listing import read_cursor
 from console.queries import keyset
 from runs.refusals import Invalid
 
@@ -31,7 +31,7 @@ def packed(place: list[object]) -> str:
 
 
 def test_a_cursor_of_ours_is_read_as_it_was_written() -> None:
-    assert read_cursor(cursor_of(AT, "run_1")) == (AT, "run_1")
+    assert read_cursor(keyset.pack(AT, "run_1")) == (AT, "run_1")
     assert keyset.unpack(keyset.pack(AT, "run_1"), datetime, str) == (AT, "run_1")
 
 
