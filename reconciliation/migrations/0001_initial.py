@@ -7,154 +7,284 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
-        ('runs', '0002_append_only_audit'),
+        ("runs", "0002_append_only_audit"),
     ]
 
     operations = [
         migrations.CreateModel(
-            name='Case',
+            name="Case",
             fields=[
-                ('id', models.CharField(max_length=40, primary_key=True, serialize=False)),
-                ('number', models.IntegerField()),
-                ('kind', models.CharField(default=reconciliation.states.CaseKind['UNKNOWN'], max_length=10)),
-                ('state', models.CharField(default=reconciliation.states.CaseState['LOOKING_UP'], max_length=20)),
-                ('need', models.CharField(blank=True, max_length=20)),
-                ('opened_because', models.CharField(max_length=300)),
-                ('resolution', models.CharField(blank=True, max_length=20)),
-                ('version', models.IntegerField(default=1)),
-                ('finding', models.CharField(blank=True, max_length=20)),
-                ('finding_summary', models.CharField(blank=True, max_length=500)),
-                ('effects_seen', models.IntegerField(default=0)),
-                ('next_lookup_at', models.DateTimeField(null=True)),
-                ('lookups_count', models.IntegerField(default=0)),
-                ('lookups_failed_count', models.IntegerField(default=0)),
-                ('lookup_claim', models.CharField(blank=True, max_length=40)),
-                ('lookup_claimed_until_at', models.DateTimeField(null=True)),
-                ('provider_slug', models.CharField(max_length=100)),
-                ('flow_name', models.CharField(max_length=100)),
-                ('tool', models.CharField(max_length=100)),
-                ('at_risk_currency', models.CharField(blank=True, max_length=3)),
-                ('at_risk_minor', models.BigIntegerField(default=0)),
-                ('decide_by_at', models.DateTimeField()),
-                ('key_ends_at', models.DateTimeField(null=True)),
-                ('worsens_at', models.DateTimeField()),
-                ('opened_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('needs_decision_since_at', models.DateTimeField(null=True)),
-                ('resolved_at', models.DateTimeField(null=True)),
-                ('operation', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='cases', to='runs.operation')),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='cases', to='runs.run')),
-                ('team', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, to='runs.team')),
+                ("id", models.CharField(max_length=40, primary_key=True, serialize=False)),
+                ("number", models.IntegerField()),
+                ("kind", models.CharField(default=reconciliation.states.CaseKind["UNKNOWN"], max_length=10)),
+                (
+                    "state",
+                    models.CharField(default=reconciliation.states.CaseState["LOOKING_UP"], max_length=20),
+                ),
+                ("need", models.CharField(blank=True, max_length=20)),
+                ("opened_because", models.CharField(max_length=300)),
+                ("resolution", models.CharField(blank=True, max_length=20)),
+                ("version", models.IntegerField(default=1)),
+                ("finding", models.CharField(blank=True, max_length=20)),
+                ("finding_summary", models.CharField(blank=True, max_length=500)),
+                ("effects_seen", models.IntegerField(default=0)),
+                ("next_lookup_at", models.DateTimeField(null=True)),
+                ("lookups_count", models.IntegerField(default=0)),
+                ("lookups_failed_count", models.IntegerField(default=0)),
+                ("lookup_claim", models.CharField(blank=True, max_length=40)),
+                ("lookup_claimed_until_at", models.DateTimeField(null=True)),
+                ("provider_slug", models.CharField(max_length=100)),
+                ("flow_name", models.CharField(max_length=100)),
+                ("tool", models.CharField(max_length=100)),
+                ("at_risk_currency", models.CharField(blank=True, max_length=3)),
+                ("at_risk_minor", models.BigIntegerField(default=0)),
+                ("decide_by_at", models.DateTimeField()),
+                ("key_ends_at", models.DateTimeField(null=True)),
+                ("worsens_at", models.DateTimeField()),
+                ("opened_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("needs_decision_since_at", models.DateTimeField(null=True)),
+                ("resolved_at", models.DateTimeField(null=True)),
+                (
+                    "operation",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="cases", to="runs.operation"
+                    ),
+                ),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="cases", to="runs.run"
+                    ),
+                ),
+                (
+                    "team",
+                    models.ForeignKey(
+                        db_index=False, on_delete=django.db.models.deletion.PROTECT, to="runs.team"
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Decision',
+            name="Decision",
             fields=[
-                ('id', models.CharField(max_length=40, primary_key=True, serialize=False)),
-                ('action', models.CharField(max_length=20)),
-                ('actor_kind', models.CharField(max_length=20)),
-                ('actor', models.CharField(max_length=100)),
-                ('actor_name', models.CharField(blank=True, max_length=100)),
-                ('actor_role', models.CharField(blank=True, max_length=40)),
-                ('policy', models.CharField(max_length=60)),
-                ('reason_code', models.CharField(blank=True, max_length=40)),
-                ('reason', models.TextField(blank=True)),
-                ('seen_version', models.IntegerField()),
-                ('evidence_digest', models.CharField(max_length=64)),
-                ('executor', models.CharField(blank=True, max_length=10)),
-                ('then', models.CharField(blank=True, max_length=10)),
-                ('reference', models.CharField(blank=True, max_length=300)),
-                ('idempotency_key', models.CharField(max_length=100)),
-                ('content_digest', models.CharField(max_length=64)),
-                ('answer', models.JSONField(default=dict)),
-                ('made_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ('case', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='decisions', to='reconciliation.case')),
-                ('evidence', models.ForeignKey(null=True, on_delete=django.db.models.deletion.PROTECT, to='runs.evidence')),
-                ('grant', models.OneToOneField(null=True, on_delete=django.db.models.deletion.PROTECT, related_name='decision', to='runs.grant')),
-                ('operation', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='decisions', to='runs.operation')),
+                ("id", models.CharField(max_length=40, primary_key=True, serialize=False)),
+                ("action", models.CharField(max_length=20)),
+                ("actor_kind", models.CharField(max_length=20)),
+                ("actor", models.CharField(max_length=100)),
+                ("actor_name", models.CharField(blank=True, max_length=100)),
+                ("actor_role", models.CharField(blank=True, max_length=40)),
+                ("policy", models.CharField(max_length=60)),
+                ("reason_code", models.CharField(blank=True, max_length=40)),
+                ("reason", models.TextField(blank=True)),
+                ("seen_version", models.IntegerField()),
+                ("evidence_digest", models.CharField(max_length=64)),
+                ("executor", models.CharField(blank=True, max_length=10)),
+                ("then", models.CharField(blank=True, max_length=10)),
+                ("reference", models.CharField(blank=True, max_length=300)),
+                ("idempotency_key", models.CharField(max_length=100)),
+                ("content_digest", models.CharField(max_length=64)),
+                ("answer", models.JSONField(default=dict)),
+                ("made_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                (
+                    "case",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="decisions",
+                        to="reconciliation.case",
+                    ),
+                ),
+                (
+                    "evidence",
+                    models.ForeignKey(
+                        null=True, on_delete=django.db.models.deletion.PROTECT, to="runs.evidence"
+                    ),
+                ),
+                (
+                    "grant",
+                    models.OneToOneField(
+                        null=True,
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="decision",
+                        to="runs.grant",
+                    ),
+                ),
+                (
+                    "operation",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="decisions",
+                        to="runs.operation",
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
-            name='Lookup',
+            name="Lookup",
             fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('number', models.IntegerField()),
-                ('asked_by', models.CharField(max_length=100)),
-                ('asked_at', models.DateTimeField()),
-                ('duration_ms', models.IntegerField(default=0)),
-                ('finding', models.CharField(max_length=20)),
-                ('proof', models.CharField(choices=[('none', 'No proof'), ('absence', 'Proves absence')], default='none', max_length=10)),
-                ('summary', models.CharField(max_length=500)),
-                ('exchange', models.JSONField(null=True)),
-                ('receipts', models.JSONField(default=list)),
-                ('digest', models.CharField(max_length=64)),
-                ('used', models.CharField(default='judged', max_length=20)),
-                ('case', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='lookups', to='reconciliation.case')),
-                ('evidence', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, related_name='lookup', to='runs.evidence')),
-                ('operation', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='lookups', to='runs.operation')),
+                ("id", models.BigAutoField(primary_key=True, serialize=False)),
+                ("number", models.IntegerField()),
+                ("asked_by", models.CharField(max_length=100)),
+                ("asked_at", models.DateTimeField()),
+                ("duration_ms", models.IntegerField(default=0)),
+                ("finding", models.CharField(max_length=20)),
+                (
+                    "proof",
+                    models.CharField(
+                        choices=[("none", "No proof"), ("absence", "Proves absence")],
+                        default="none",
+                        max_length=10,
+                    ),
+                ),
+                ("summary", models.CharField(max_length=500)),
+                ("exchange", models.JSONField(null=True)),
+                ("receipts", models.JSONField(default=list)),
+                ("digest", models.CharField(max_length=64)),
+                ("used", models.CharField(default="judged", max_length=20)),
+                (
+                    "case",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="lookups",
+                        to="reconciliation.case",
+                    ),
+                ),
+                (
+                    "evidence",
+                    models.OneToOneField(
+                        on_delete=django.db.models.deletion.PROTECT, related_name="lookup", to="runs.evidence"
+                    ),
+                ),
+                (
+                    "operation",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="lookups",
+                        to="runs.operation",
+                    ),
+                ),
             ],
         ),
         migrations.AddIndex(
-            model_name='case',
-            index=models.Index(condition=models.Q(('state', 'needs_decision')), fields=['team', 'worsens_at', '-at_risk_minor', 'id'], name='case_queue'),
+            model_name="case",
+            index=models.Index(
+                condition=models.Q(("state", "needs_decision")),
+                fields=["team", "worsens_at", "-at_risk_minor", "id"],
+                name="case_queue",
+            ),
         ),
         migrations.AddIndex(
-            model_name='case',
-            index=models.Index(condition=models.Q(('next_lookup_at__isnull', False)), fields=['next_lookup_at'], name='case_lookup_due'),
+            model_name="case",
+            index=models.Index(
+                condition=models.Q(("next_lookup_at__isnull", False)),
+                fields=["next_lookup_at"],
+                name="case_lookup_due",
+            ),
         ),
         migrations.AddIndex(
-            model_name='case',
-            index=models.Index(fields=['team', 'state', '-opened_at', '-id'], name='case_by_state'),
+            model_name="case",
+            index=models.Index(fields=["team", "state", "-opened_at", "-id"], name="case_by_state"),
         ),
         migrations.AddIndex(
-            model_name='case',
-            index=models.Index(condition=models.Q(('state', 'resolved')), fields=['team', '-resolved_at', '-id'], name='case_settled'),
+            model_name="case",
+            index=models.Index(
+                condition=models.Q(("state", "resolved")),
+                fields=["team", "-resolved_at", "-id"],
+                name="case_settled",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='case',
-            constraint=models.UniqueConstraint(fields=('operation', 'number'), name='case_number_once_in_operation'),
+            model_name="case",
+            constraint=models.UniqueConstraint(
+                fields=("operation", "number"), name="case_number_once_in_operation"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='case',
-            constraint=models.UniqueConstraint(condition=models.Q(('state', 'resolved'), _negated=True), fields=('operation',), name='case_one_open_per_operation'),
+            model_name="case",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("state", "resolved"), _negated=True),
+                fields=("operation",),
+                name="case_one_open_per_operation",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='case',
-            constraint=models.CheckConstraint(condition=models.Q(('kind__in', ['unknown', 'conflict'])), name='case_kind_known'),
+            model_name="case",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("kind__in", ["unknown", "conflict"])), name="case_kind_known"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='case',
-            constraint=models.CheckConstraint(condition=models.Q(('state__in', ['looking_up', 'needs_decision', 'awaiting_approval', 'retrying', 'resolved'])), name='case_state_known'),
+            model_name="case",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "state__in",
+                        ["looking_up", "needs_decision", "awaiting_approval", "retrying", "resolved"],
+                    )
+                ),
+                name="case_state_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='case',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('resolved_at__isnull', False), ('state', 'resolved'), ('resolution__in', ['confirmed', 'rejected', 'not_sent', 'abandoned', 'accepted', 'compensated'])), models.Q(models.Q(('state', 'resolved'), _negated=True), ('resolution', ''), ('resolved_at__isnull', True)), _connector='OR'), name='case_resolved_has_its_time'),
+            model_name="case",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(
+                        ("resolved_at__isnull", False),
+                        ("state", "resolved"),
+                        (
+                            "resolution__in",
+                            ["confirmed", "rejected", "not_sent", "abandoned", "accepted", "compensated"],
+                        ),
+                    ),
+                    models.Q(
+                        models.Q(("state", "resolved"), _negated=True),
+                        ("resolution", ""),
+                        ("resolved_at__isnull", True),
+                    ),
+                    _connector="OR",
+                ),
+                name="case_resolved_has_its_time",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='case',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('state', 'needs_decision'), _negated=True), models.Q(('needs_decision_since_at__isnull', False), models.Q(('need', ''), _negated=True)), _connector='OR'), name='case_needs_decision_says_why'),
+            model_name="case",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("state", "needs_decision"), _negated=True),
+                    models.Q(
+                        ("needs_decision_since_at__isnull", False), models.Q(("need", ""), _negated=True)
+                    ),
+                    _connector="OR",
+                ),
+                name="case_needs_decision_says_why",
+            ),
         ),
         migrations.AddIndex(
-            model_name='decision',
-            index=models.Index(fields=['case', 'made_at'], name='decision_of_case'),
+            model_name="decision",
+            index=models.Index(fields=["case", "made_at"], name="decision_of_case"),
         ),
         migrations.AddConstraint(
-            model_name='decision',
-            constraint=models.UniqueConstraint(fields=('actor', 'idempotency_key'), name='decision_key_once_per_actor'),
+            model_name="decision",
+            constraint=models.UniqueConstraint(
+                fields=("actor", "idempotency_key"), name="decision_key_once_per_actor"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='decision',
-            constraint=models.CheckConstraint(condition=models.Q(('action__in', ['confirm', 'retry', 'abandon', 'accept', 'compensate'])), name='decision_action_known'),
+            model_name="decision",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("action__in", ["confirm", "retry", "abandon", "accept", "compensate"])),
+                name="decision_action_known",
+            ),
         ),
         migrations.AddIndex(
-            model_name='lookup',
-            index=models.Index(fields=['operation', '-id'], name='lookup_of_operation'),
+            model_name="lookup",
+            index=models.Index(fields=["operation", "-id"], name="lookup_of_operation"),
         ),
         migrations.AddConstraint(
-            model_name='lookup',
-            constraint=models.UniqueConstraint(fields=('case', 'number'), name='lookup_number_once_in_case'),
+            model_name="lookup",
+            constraint=models.UniqueConstraint(fields=("case", "number"), name="lookup_number_once_in_case"),
         ),
     ]
