@@ -127,6 +127,9 @@ class Lookup(models.Model):
         ]
         indexes = [models.Index(fields=["operation", "-id"], name="lookup_of_operation")]
 
+    def __str__(self) -> str:
+        return f"lookup {self.number} of {self.case_id}"
+
 
 class Decision(models.Model):
     """What a person or a named policy decided about a case. Never changed, except how it ended."""
@@ -161,3 +164,6 @@ class Decision(models.Model):
             models.CheckConstraint(condition=one_of("action", Action), name="decision_action_known"),
         ]
         indexes = [models.Index(fields=["case", "made_at"], name="decision_of_case")]
+
+    def __str__(self) -> str:
+        return self.id

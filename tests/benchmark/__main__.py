@@ -37,14 +37,16 @@ def main() -> None:
         "--effects", type=int, help="effects a round, instead of 300 at 1 and 1200 at 8 workers"
     )
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="recourse-bench-") as folder:
-        with EmbeddedServers(Path(folder) / "state") as servers:
-            environment = _environment(servers)
-            os.environ.update(environment)
-            _manage("migrate", "--verbosity", "0", owner=servers.owner_url)
-            _manage("sync_providers")
-            measuring.create_plain_tables(servers.owner_url)
-            results = _measure(options.rounds, options.effects, Path(folder))
+    with (
+        tempfile.TemporaryDirectory(prefix="recourse-bench-") as folder,
+        EmbeddedServers(Path(folder) / "state") as servers,
+    ):
+        environment = _environment(servers)
+        os.environ.update(environment)
+        _manage("migrate", "--verbosity", "0", owner=servers.owner_url)
+        _manage("sync_providers")
+        measuring.create_plain_tables(servers.owner_url)
+        results = _measure(options.rounds, options.effects, Path(folder))
     _print_table(results)
     target = ROOT / "build" / "bench.json"
     target.parent.mkdir(exist_ok=True)
