@@ -5,7 +5,7 @@ from __future__ import annotations
 from runs import audit
 from runs.actors import JOURNAL, Actor, ActorKind
 from runs.locking import Locked
-from runs.models import Attempt, Grant, Lease, Run
+from runs.models import Attempt, Grant, Lease, Operation, Run
 from runs.states import (
     RUN_ENDED,
     AttemptOutcome,
@@ -14,6 +14,7 @@ from runs.states import (
     LeaseEnd,
     OperationState,
     PauseReason,
+    Reservation,
     RunState,
 )
 
@@ -106,6 +107,22 @@ def refresh_outcome_pause(locked: Locked) -> None:
         drop_pause_reason(locked, PauseReason.OUTCOME)
     elif not _sending_now(run):
         add_pause_reason(locked, PauseReason.OUTCOME)
+
+
+def refresh_budget_pause(locked: Locked) -> None:
+    """Drop the pause reason `budget` once something that waits to be sent fits again. Needs the run's lock.
+
+    Money comes free when an operation in flight turns out to be cheaper, refused, or never sent. What is
+    sent then asks for its own amount again, so what still doesn't fit pauses the run anew.
+    """
+    run = locked.run
+    if PauseReason.BUDGET not in run.paused_reasons or run.budget_limit_minor is None:
+        return
+    left = run.budget_limit_minor
+    left -= run.budget_reserved_minor + run.budget_spent_minor + run.budget_held_minor
+    waiting = Operation.objects.filter(run=run, state=OperationState.READY, reservation=Reservation.NONE)
+    if waiting.filter(amount_minor__lte=left).exists():
+        drop_pause_reason(locked, PauseReason.BUDGET)
 
 
 def _granted_to_agent(run: Run) -> bool:

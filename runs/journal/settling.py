@@ -20,7 +20,7 @@ from runs.actors import Actor
 from runs.canonical import INTEGER_MAX, digest
 from runs.ids import new_id
 from runs.journal.evidence import REFERENCE_LENGTH_MAX, storable_text
-from runs.journal.pausing import refresh_outcome_pause
+from runs.journal.pausing import refresh_budget_pause, refresh_outcome_pause
 from runs.locking import LockedOperation
 from runs.models import Attempt, Evidence, Grant, Operation, Receipt, Run
 from runs.refusals import Invalid, Refusal
@@ -228,6 +228,7 @@ def return_to_ready(
     _compare_and_set(operation, OperationState.READY, locked.now)
     end_grants(operation, GrantState.VOID, locked, "the operation can be sent again")
     refresh_outcome_pause(locked.locked_run)
+    refresh_budget_pause(locked.locked_run)
     _append(locked, "operation.not_sent", actor, OperationState.SENT_UNKNOWN, {}, evidence, reason)
     if run.state in RUN_ENDED:
         # Nobody would send it any more: what ended with its run, had it been ready then, ends with it now.
@@ -264,6 +265,7 @@ def book_conflict(locked: LockedOperation, *, minor: int, stands: bool, actor: A
             run.budget_spent_minor += minor
         operation.save(update_fields=["reservation", "settled_minor"])
         run.save(update_fields=["budget_spent_minor", "budget_held_minor"])
+        refresh_budget_pause(locked.locked_run)
     word = "accepted" if stands else "compensated"
     after: dict[str, Any] = {"booked_minor": minor if stands else 0}
     _append(locked, f"conflict.{word}", actor, OperationState(operation.state), after, None, reason)
@@ -352,6 +354,7 @@ def _settle(
     )
     end_grants(operation, GrantState.VOID, locked, f"the operation is {to}")
     refresh_outcome_pause(locked.locked_run)
+    refresh_budget_pause(locked.locked_run)
     _append(locked, f"operation.{to}", actor, before, after, evidence, reason)
 
 

@@ -204,3 +204,41 @@ def test_a_lease_that_ran_out_over_a_doubt_gives_nobody_the_next_one() -> None:
     # The pause is kept although the claim was refused.
     assert (run.state, run.paused_reasons, run.lease_token) == ("paused", ["outcome"], None)
     assert Lease.objects.get(run=run, number=2).ended_by == "expired"
+
+
+# --- The budget -----------------------------------------------------------------------------------------
+
+
+def over_budget() -> Claimed:
+    """Two effects that fit one by one: the first is in flight, and asking for the second paused the run."""
+    claimed = make_claimed(effect("c1", minor=60), effect("c2", minor=60), parallel=True, budget_minor=100)
+    send(claimed)
+    with pytest.raises(RunPaused):
+        send(claimed, attempt_id="a2", operation=claimed.operations[1])
+    assert fresh(claimed.run).paused_reasons == ["budget"]
+    return claimed
+
+
+@pytest.mark.parametrize("end", ["refused", "cheaper", "proved absent"])
+def test_a_run_goes_on_when_money_comes_free_for_what_paused_it(end: str) -> None:
+    """Nobody else could take that reason away: it was the run's own."""
+    claimed = over_budget()
+    with held(claimed.operation) as locked:
+        match end:
+            case "refused":
+                reject(locked, refusal=b"{}", actor=PERSON)
+            case "cheaper":
+                confirm(locked, receipt=receipt(minor=40), actor=PERSON)
+            case _:
+                end_attempt(locked, Attempt.objects.get(), outcome=AttemptOutcome.NOT_SENT)
+                return_to_ready(locked, actor=PERSON, release=True)
+    assert (fresh(claimed.run).state, fresh(claimed.run).paused_reasons) == ("open", [])
+    again = Claimed(claimed.run, claim(claimed.run), claimed.operations)
+    send(again, attempt_id="a3", operation=claimed.operations[1])
+
+
+def test_a_run_stays_paused_while_what_waits_still_does_not_fit() -> None:
+    claimed = over_budget()
+    with held(claimed.operation) as locked:
+        confirm(locked, receipt=receipt(minor=41), actor=PERSON)
+    assert (fresh(claimed.run).state, fresh(claimed.run).paused_reasons) == ("paused", ["budget"])
