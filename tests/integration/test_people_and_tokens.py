@@ -1,4 +1,4 @@
-"""What the database refuses about people and tokens, and what `createtoken` hands out."""
+"""What the database refuses about people and tokens, and what `createtoken` and `createperson` make."""
 
 from __future__ import annotations
 
@@ -152,3 +152,37 @@ def test_createtoken_refuses_in_words_and_makes_nothing(
 def test_createtoken_binds_decisions_to_their_person(team: Team, person: Person) -> None:
     out, _ = createtoken(*("--team", "payments", "--scope", "decide", "--name", "n", "--person", "operator"))
     assert ApiToken.objects.with_secret(out.strip()).get().person == person
+
+
+def createperson(monkeypatch: pytest.MonkeyPatch, password: str, *arguments: str) -> str:
+    out = io.StringIO()
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{password}\n"))
+    call_command("createperson", *arguments, "--password-stdin", stdout=out)
+    return out.getvalue()
+
+
+def test_createperson_makes_a_login_and_sets_it_anew(team: Team, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = ("maya", "--team", "payments", "--role", "operator", "--role", "auditor")
+    assert "Made maya: auditor, operator of payments." in createperson(monkeypatch, "a-long-word-9", *first)
+    second = ("maya", "--team", "orders", "--role", "viewer", "--create-team")
+    assert "Changed maya: viewer of orders." in createperson(monkeypatch, "another-word-9", *second)
+    maya = Person.objects.get(username="maya")
+    assert (maya.roles, [one.slug for one in maya.teams.all()]) == (["viewer"], ["orders"])
+    assert maya.check_password("another-word-9")
+
+
+@pytest.mark.parametrize(
+    ("password", "arguments", "sentence"),
+    [
+        ("12345678901", ["--role", "operator", "--team", "payments"], "entirely numeric"),
+        ("", ["--role", "operator", "--team", "payments"], "too short"),
+        ("a-long-word-9", ["--role", "operator", "--team", "nowhere"], "--create-team"),
+        ("a-long-word-9", ["--role", "root", "--team", "payments"], "invalid choice"),
+    ],
+)
+def test_createperson_refuses_in_words_and_changes_nobody(
+    team: Team, monkeypatch: pytest.MonkeyPatch, password: str, arguments: list[str], sentence: str
+) -> None:
+    with pytest.raises(CommandError, match=sentence):
+        createperson(monkeypatch, password, "maya", *arguments)
+    assert not Person.objects.exists()
