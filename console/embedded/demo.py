@@ -83,6 +83,7 @@ class Demo:
         self.sandbox_url = ""
         self.logins: list[Login] = []
         self.agent_token = ""
+        self.deciding_token = ""
         self._wanted_web_port = web_port
         self._cleanup = ExitStack()
         self._environment: dict[str, str] = {}
@@ -207,6 +208,7 @@ class Demo:
         known: dict[str, Any] = json.loads(wanted.read_text())
         self.logins = [Login(username=name, password=word) for name, word in known["logins"].items()]
         self.agent_token = known["agent_token"]
+        self.deciding_token = known["deciding_token"]
 
     def _start_application(self, home: folders.Home) -> None:
         preferred = self._wanted_web_port or _kept_port(home, "web")

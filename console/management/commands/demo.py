@@ -100,6 +100,7 @@ class Command(BaseCommand):
         self._say("\nFor an agent of your own (README.md has one in ten lines, and one in curl):\n")
         self._say(f"  export RECOURSE_URL={demo.web_url} SANDBOX_URL={demo.sandbox_url}")
         self._say(f"  export RECOURSE_TOKEN={demo.agent_token}")
+        self._say(f"  export DECIDING_TOKEN={demo.deciding_token}  # decides as operator; not for agents")
         self._say(f"\nSandbox provider: {demo.sandbox_url}/   Data and logs: {demo.state_dir}")
         self._say("Ctrl-C stops everything; the data is kept. `make demo-reset` starts anew.")
 

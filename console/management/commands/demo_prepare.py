@@ -34,21 +34,24 @@ class Command(BaseCommand):
         if "sync_providers" in get_commands():
             call_command("sync_providers", verbosity=0)
         file: Path = options["logins"]
-        known: dict[str, Any] = (
-            json.loads(file.read_text()) if file.exists() else {"logins": {}, "agent_token": ""}
-        )
+        known: dict[str, Any] = {"logins": {}, "agent_token": "", "deciding_token": ""}
+        if file.exists():
+            known |= json.loads(file.read_text())
         with transaction.atomic():
             team, _ = Team.objects.get_or_create(slug=TEAM, defaults={"name": "Demo"})
             for role in LOGIN_ROLES:
                 password = known["logins"].setdefault(str(role), secrets.token_urlsafe(9))
                 _login(team=team, role=role, password=password)
-            if not ApiToken.objects.usable().with_secret(known["agent_token"]).exists():
-                known["agent_token"] = create_token(
-                    team=team,
-                    name=TOKEN_NAME,
-                    scopes=[Scope.JOURNAL, Scope.READ],
-                    expires_at=timezone.now() + timedelta(days=TOKEN_DAYS),
-                ).secret
+            operator = Person.objects.get(username=str(Role.OPERATOR))
+            _token(team, known, "agent_token", name=TOKEN_NAME, scopes=[Scope.JOURNAL, Scope.READ])
+            _token(
+                team,
+                known,
+                "deciding_token",
+                name="the operator's own",
+                scopes=[Scope.READ, Scope.DECIDE],
+                person=operator,
+            )
             # Inside the transaction: what the file doesn't tell must not be in the database either.
             write_private(file, json.dumps(known))
 
@@ -59,3 +62,19 @@ def _login(*, team: Team, role: Role, password: str) -> None:
     if not person.check_password(password):
         person.set_password(password)
         person.save(update_fields=["password"])
+
+
+def _token(
+    team: Team,
+    known: dict[str, Any],
+    kept_as: str,
+    *,
+    name: str,
+    scopes: list[Scope],
+    person: Person | None = None,
+) -> None:
+    """Keep a token that still works; else make one, and put its secret into `known`."""
+    if not ApiToken.objects.usable().with_secret(known[kept_as]).exists():
+        until = timezone.now() + timedelta(days=TOKEN_DAYS)
+        made = create_token(team=team, name=name, scopes=scopes, expires_at=until, person=person)
+        known[kept_as] = made.secret
