@@ -8,14 +8,14 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Sum
 
 from console.queries import keyset
 from console.queries.finding import clean
 from console.queries.people import Names
 from console.queries.queue import merged_ids
 from reconciliation.models import Case
-from reconciliation.states import CaseState
+from reconciliation.states import CaseState, Resolution
 from runs.ids import could_be_id
 from runs.locking import database_now
 from runs.models import Attempt, AuditLeaf, Call, FlowVersion, Lease, Operation, Run, Turn
@@ -58,6 +58,7 @@ class Row:
     requests: int
     confirmed: int
     unknown: int
+    given_up: int
     calls_settled: int
     calls: int
     case_id: str
@@ -98,6 +99,8 @@ def list_runs(*, teams: Sequence[str], asked: Asked) -> Listed:
 def _rows(ids: Sequence[str]) -> tuple[Row, ...]:
     runs = Run.objects.select_related("flow", "flow_version").defer("input", "output", "end_reason")
     by_id = {run.pk: run for run in runs.filter(pk__in=ids)}
+    # What a person gave up may have happened; what ended with its run, unsent, has not.
+    abandoned = Case.objects.filter(operation=OuterRef("pk"), resolution=Resolution.ABANDONED)
     counted = {
         row["run_id"]: row
         for row in Operation.objects.filter(run__in=ids)
@@ -106,6 +109,7 @@ def _rows(ids: Sequence[str]) -> tuple[Row, ...]:
             requests=Sum("attempts_count"),
             confirmed=Count("pk", filter=Q(state=OperationState.CONFIRMED)),
             unknown=Count("pk", filter=Q(state=OperationState.SENT_UNKNOWN)),
+            given_up=Count("pk", filter=Q(Exists(abandoned))),
         )
     }
     per_run = Call.objects.filter(run__in=ids).values("run_id").annotate(number=Count("pk"))
@@ -125,6 +129,7 @@ def _rows(ids: Sequence[str]) -> tuple[Row, ...]:
                 requests=row.get("requests") or 0,
                 confirmed=row.get("confirmed", 0),
                 unknown=row.get("unknown", 0),
+                given_up=row.get("given_up", 0),
                 calls_settled=total - (run.turn_calls - run.turn_settled),
                 calls=total,
                 case_id=cases.get(one, ""),

@@ -130,6 +130,8 @@ def _counts(row: Row) -> Counts:
     """Effects that are confirmed; none of them and something unknown is not the number 0."""
     if row.unknown and not row.confirmed:
         return Counts(requests=row.requests, effects=None, uncounted="not known yet")
+    if row.given_up and not row.confirmed:
+        return Counts(requests=row.requests, effects=None, uncounted="not known")
     return Counts(requests=row.requests, effects=row.confirmed)
 
 

@@ -18,7 +18,7 @@ from tests import cases, factories
 from tests.browser.seeding import _many_steps
 from tests.cases import REASON
 from tests.integration.pages.conftest import Login
-from tests.integration.pages.forms import page_of
+from tests.integration.pages.forms import decide, page_of
 from tests.many import more_cases
 
 RUN_QUERIES_MAX = 40
@@ -110,6 +110,13 @@ def test_an_effect_that_nobody_knows_about_isnt_counted_as_none(operator: Client
     cases.needs_decision()
     (row,) = page_of(operator, "/runs/").rows
     assert (row.counts.requests, row.counts.effects) == (1, None)
+
+
+def test_an_effect_that_was_given_up_isnt_counted_as_none(operator: Client) -> None:
+    opened = cases.needs_decision()
+    decide(operator, opened, "abandon", then="end")
+    (row,) = page_of(operator, "/runs/").rows
+    assert (row.counts.requests, row.counts.effects, row.counts.uncounted) == (1, None, "not known")
 
 
 def test_pages_of_runs_follow_one_another(operator: Client) -> None:
