@@ -187,7 +187,11 @@ def _problems(reading: Reading, *, contract: Contract, named_by_reply: bool) -> 
         case ReceiptState.SUCCEEDED:
             return
         case ReceiptState.PENDING:
-            yield f"The receipt says “{receipt.status or 'nothing'}”, which is not success yet."
+            yield (
+                f"The receipt says “{receipt.status}”, which is not success yet."
+                if receipt.status
+                else "The receipt doesn't say that it succeeded."
+            )
         case ReceiptState.REFUSED:
             yield f"The receipt says “{receipt.status}”: it ended without effect."
         case _:

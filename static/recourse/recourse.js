@@ -38,7 +38,7 @@
     const seconds = (Date.parse(element.dateTime) - now) / 1000;
     if (kind === "age") return span(seconds, false);
     if (kind === "since") return `${span(seconds, false)} ago`;
-    if (seconds <= 0) return `${span(seconds, false)} ago`;
+    if (seconds <= 0) return kind === "until" && seconds > -60 ? "now" : `${span(seconds, false)} ago`;
     return kind === "left" ? span(seconds, true) : `in ${span(seconds, true)}`;
   }
 

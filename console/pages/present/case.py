@@ -186,7 +186,7 @@ def _question(answer: Answer, actions: tuple[ActionStatus, ...]) -> QuestionView
     locks = [
         f"Locks {_ACTION_WORDS[one.action]}"
         if one.permission is Permission.LOCKED
-        else f"{_ACTION_WORDS[one.action]} takes two"
+        else f"{_ACTION_WORDS[one.action]} takes two people"
         for one in actions
         if one.question == answer.number and one.permission is not Permission.ALLOWED
     ]
