@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
+
+from django.db.models import Q
 
 from reconciliation.accounts import account_of
 from reconciliation.contracts import AccountPin, Contract, ProviderAccount
@@ -41,6 +44,8 @@ INFORMATIVE = tuple(
 # Findings that show something of ours at the provider, and those that show nothing of it.
 _SHOWS_OURS = (FindingKind.FOUND, FindingKind.PENDING, FindingKind.MISMATCH, FindingKind.SEVERAL)
 _SHOWS_NOTHING = (FindingKind.NOT_FOUND, FindingKind.CANDIDATE)
+# What a rule can follow from; it is read before what only says that nobody knows.
+_TELLING = [Claim.RECEIPT, Claim.REJECTION, Claim.NOT_SENT, Claim.FINDING]
 # One operation rarely has ten pieces of evidence; a worker that reports in a loop must not make us read all.
 EVIDENCE_READ_MAX = 500
 
@@ -64,7 +69,8 @@ def judge_now(*, run: Run, operation: Operation, case: Case | None, now: datetim
         .select_related("attempt")
         # Up to 64 KiB each, and no rule looks into it.
         .defer("body")
-        .order_by("-recorded_at", "-id")[:EVIDENCE_READ_MAX]
+        .annotate(tells=Q(claim__in=_TELLING))
+        .order_by("-tells", "-recorded_at", "-id")[:EVIDENCE_READ_MAX]
     )
     facts = gather_facts(run=run, operation=operation, case=case, account=account, evidence=evidence, now=now)
     assessment = assess(facts, account.contract, now)
@@ -84,7 +90,7 @@ def gather_facts(
     operation: Operation,
     case: Case | None,
     account: ProviderAccount,
-    evidence: list[Evidence],
+    evidence: Sequence[Evidence],
     now: datetime,
 ) -> Facts:
     """Turn rows into plain facts; no rule is applied here."""
@@ -188,7 +194,7 @@ def _was_answered(evidence: Evidence) -> bool:
     return evidence.claim == Claim.RECEIPT or evidence.seen.get("status") is not None
 
 
-def _shown_before(operation: Operation, evidence: list[Evidence], lookup: LookupFacts | None) -> str:
+def _shown_before(operation: Operation, evidence: Sequence[Evidence], lookup: LookupFacts | None) -> str:
     """Evidence of an effect of ours that the latest lookup, if any, doesn't show; "" if there is none."""
     if lookup is not None and lookup.finding not in _SHOWS_NOTHING:
         return ""
@@ -201,7 +207,7 @@ def _shown_before(operation: Operation, evidence: list[Evidence], lookup: Lookup
     return seen.order_by("-id").values_list("evidence_id", flat=True).first() or ""
 
 
-def _receipts(operation: Operation, evidence: list[Evidence]) -> tuple[SeenReceipt, ...]:
+def _receipts(operation: Operation, evidence: Sequence[Evidence]) -> tuple[SeenReceipt, ...]:
     """Receipts that were reported, and those of the latest lookup that told something."""
     seen = [
         SeenReceipt(reference=one.reference, evidence_id=one.pk, matches=_matches(one))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reconciliation import decisions, reports
+from reconciliation import decisions, gathering, reports
 from reconciliation.models import Case
 from reconciliation.reports import ReceiptMismatch, ReceiptReused, SeenReply, Sender
 from reconciliation.states import Action, CaseKind, CaseState, Need, Resolution
@@ -490,6 +490,18 @@ def test_each_standing_is_named_in_the_evidence() -> None:
     report("unknown", claimed, body=b"2", attempt_id="never")
     kinds = list(Evidence.objects.order_by("recorded_at", "id").values_list("kind", flat=True))
     assert kinds == [EvidenceKind.REPORT, EvidenceKind.LATE_REPORT, EvidenceKind.STRAY_REPORT]
+
+
+def test_a_sender_that_talks_on_and_on_pushes_nothing_that_tells_out_of_sight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gathering, "EVIDENCE_READ_MAX", 3)
+    claimed = world("sent")
+    report_refused("receipt", claimed, quantity=41)
+    for number in range(4):
+        report("unknown", claimed, body=str(number).encode())
+    report("receipt", claimed)
+    assert (state_of(claimed), case_of(claimed).need) == ("sent_unknown", Need.MISMATCH)
 
 
 def test_a_record_is_kept_as_it_was_sent() -> None:
