@@ -17,9 +17,11 @@ from django.db import transaction
 
 from reconciliation import cases
 from reconciliation.accounts import account_of, is_declared, not_comparable
+from reconciliation.contracts import AnswerPattern
 from reconciliation.evidence import cut_texts
 from reconciliation.intake import take_in_operation
 from reconciliation.models import Case
+from reconciliation.providers import registry
 from reconciliation.providers.answers import Body, matches_any
 from reconciliation.providers.base import ReceiptMatch
 from reconciliation.providers.http_declared import NOT_DEFINITE
@@ -195,7 +197,7 @@ def _report(
     check_client_id(attempt_id, where="attempt_id")
     operation = read_intended(operation_id=operation_id, team=sender.team)
     exists = _proves_existence(operation.provider_id, seen)
-    mistaken_for = _mistaken_for(claim, seen, exists=exists)
+    mistaken_for = _mistaken_for(operation.provider_id, claim, seen, exists=exists)
     report = _Report(
         sender=sender,
         operation_id=operation_id,
@@ -208,21 +210,29 @@ def _report(
     return _receive(report, None)
 
 
-def _mistaken_for(claim: Claim, seen: SeenReply, *, exists: bool) -> str:
+def _mistaken_for(provider_id: str, claim: Claim, seen: SeenReply, *, exists: bool) -> str:
     """What the sender takes its answer for, if the answer doesn't say so; else ""."""
-    if claim == Claim.REJECTION and (exists or not _could_be_definite(seen.status)):
+    if claim == Claim.REJECTION and (exists or not _could_be_definite(provider_id, seen)):
         return "a refusal"
     # Whoever was answered has asked: the request left.
     return "a request that never left" if claim == Claim.NOT_SENT and seen.status is not None else ""
 
 
-def _could_be_definite(status: int | None) -> bool:
-    # A sender that states no status has a protocol of its own, and its word for it.
-    return status is None or (400 <= status < 500 and status not in NOT_DEFINITE)
+def _could_be_definite(provider_id: str, seen: SeenReply) -> bool:
+    if seen.status is None:
+        # A sender that states no status has a protocol of its own, and its word for it.
+        return True
+    if not 400 <= seen.status < 500 or seen.status in NOT_DEFINITE:
+        return False
+    # "This key was used for something else" looks like a refusal, and says that something is there.
+    return not _is_of(registry.undecided_answers(provider_id), seen)
 
 
 def _proves_existence(provider_id: str, seen: SeenReply) -> bool:
-    patterns = account_of(provider_id).contract.proves_existence
+    return _is_of(account_of(provider_id).contract.proves_existence, seen)
+
+
+def _is_of(patterns: tuple[AnswerPattern, ...], seen: SeenReply) -> bool:
     if seen.status is None or not patterns:
         return False
     try:

@@ -39,6 +39,9 @@ def _caller(task: str, arguments: tuple[str, ...]) -> Callable[[], None]:
         if time.monotonic() < _Broker.away_until:
             log.debug("wake_up_left_out", task=task, arguments=list(arguments))
             return
+        if _Broker.away_until:
+            # It was away: one caller finds out for all whether it still is.
+            _Broker.away_until = time.monotonic() + BROKER_REST_SECONDS
         try:
             current_app.send_task(
                 f"reconciliation.tasks.{task}", args=list(arguments), expires=EXPIRES_SECONDS, retry=False
@@ -46,5 +49,7 @@ def _caller(task: str, arguments: tuple[str, ...]) -> Callable[[], None]:
         except Exception as error:  # noqa: BLE001 - each transport has its own, and none may reach a caller
             _Broker.away_until = time.monotonic() + BROKER_REST_SECONDS
             log.warning("wake_up_lost", task=task, arguments=list(arguments), error=type(error).__name__)
+        else:
+            _Broker.away_until = 0.0
 
     return call

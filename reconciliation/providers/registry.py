@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from django.conf import settings
 
-from reconciliation.contracts import ProviderAccount
+from reconciliation.contracts import AnswerPattern, ProviderAccount
 from reconciliation.providers.base import Adapter
 from reconciliation.providers.declaration import Declared, read_file
 from reconciliation.providers.http_declared import HttpDeclared
@@ -61,6 +61,12 @@ def adapter(slug: str) -> Adapter:
         if slug not in registry.adapters:
             registry.adapters[slug] = HttpDeclared(declared)
         return registry.adapters[slug]
+
+
+def undecided_answers(slug: str) -> tuple[AnswerPattern, ...]:
+    """The answers that this account's file calls unknown whatever their status; none if it is undeclared."""
+    declared = _registry().declared.get(slug)
+    return declared.http.answers.unknown if declared is not None else ()
 
 
 def reload() -> None:

@@ -66,6 +66,14 @@ def test_what_was_answered_was_sent(status: int, late: bool) -> None:
     assert case_of(claimed).kind == CaseKind.UNKNOWN
 
 
+def test_an_answer_that_the_account_calls_no_refusal_is_none() -> None:
+    """422 like any other, and by the supplier's file it says that the key was used for something else."""
+    claimed = make_sent()
+    answer = report("rejection", claimed, body=b'{"error":{"code":"key_reused"}}')
+    assert (state_of(claimed), answer["next"]) == ("sent_unknown", "stop")
+    assert case_of(claimed).kind == CaseKind.UNKNOWN
+
+
 def test_an_attempt_that_was_answered_is_not_unsent_afterwards() -> None:
     claimed = make_sent()
     report("unknown", claimed, status=500)
