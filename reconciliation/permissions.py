@@ -118,7 +118,7 @@ def _retry(facts: Facts, contract: Contract, now: datetime, answers: tuple[Answe
     if facts.case_kind == CaseKind.CONFLICT:
         return locked("The evidence contradicts itself: another request would add to it.")
     if facts.grant_open or facts.case_state == CaseState.RETRYING:
-        sentence, ends_at = _retry_under_way(facts)
+        sentence, ends_at = _retry_under_way(facts, now)
         return locked(sentence, unlocks_at=ends_at)
     gone, applies = answers[3], answers[4]
     if gone.truth is not Truth.YES:
@@ -155,12 +155,16 @@ def _effect_on_record(facts: Facts) -> str:
     return ""
 
 
-def _retry_under_way(facts: Facts) -> tuple[str, datetime | None]:
-    """What a retry that was decided waits for, and when time ends the waiting, if time does."""
+def _retry_under_way(facts: Facts, now: datetime) -> tuple[str, datetime | None]:
+    """What a retry that was decided waits for, and when time ends the waiting, if time still has to."""
     if facts.grant_open:
-        return "A retry is granted and not yet sent.", facts.grant_ends_at
+        ends_at = facts.grant_ends_at
+        return "A retry is granted and not yet sent.", ends_at if ends_at and ends_at > now else None
     if any(attempt.outcome == AttemptOutcome.OPEN for attempt in facts.attempts):
-        return "The repeat is being sent; its outcome comes first.", silent_at(facts)
+        quiet_at = silent_at(facts)
+        if quiet_at is not None and quiet_at > now:
+            return "The repeat is being sent; its outcome comes first.", quiet_at
+        return "The repeat was sent and not reported in time; it is looked up next.", None
     return "A retry is decided; the fresh lookup before it comes first.", None
 
 
@@ -177,7 +181,7 @@ def _abandon(facts: Facts, now: datetime) -> ActionStatus:
             ),
         )
     if facts.grant_open or facts.case_state == CaseState.RETRYING:
-        sentence, ends_at = _retry_under_way(facts)
+        sentence, ends_at = _retry_under_way(facts, now)
         return ActionStatus(action=Action.ABANDON, permission=_LOCKED, sentence=sentence, unlocks_at=ends_at)
     if matching_references(facts):
         return ActionStatus(
