@@ -176,6 +176,14 @@ def test_a_repeat_under_way_locks_retry_and_abandonment_until_it_is_quiet() -> N
         assert (found.permission, found.unlocks_at) == (LOCKED, GRANT_ENDS_AT)
 
 
+def test_a_repeat_that_stayed_unreported_names_no_time_that_has_passed() -> None:
+    repeat = attempt(2, outcome=AttemptOutcome.OPEN, holder=Holder.CONSOLE, quiet_after_at=GRANT_ENDS_AT)
+    known = facts(case_state=CaseState.RETRYING, attempts=(attempt(), repeat))
+    for action in (Action.RETRY, Action.ABANDON):
+        found = status(action, known, now=GRANT_ENDS_AT + timedelta(seconds=1))
+        assert found.unlocks_at is None or found.unlocks_at > GRANT_ENDS_AT
+
+
 def test_a_retry_whose_fresh_lookup_is_awaited_locks_retry_and_abandonment() -> None:
     known = facts(case_state=CaseState.RETRYING)
     for action in (Action.RETRY, Action.ABANDON):
