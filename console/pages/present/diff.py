@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, Final
 
 from console.pages.present.marks import plural
@@ -21,8 +22,16 @@ _ABSENT: Final = "Not shown"
 
 def diffs_of(read: CaseRead) -> tuple[DiffView, ...]:
     """One comparison for each record that is on record: of the latest telling look, else of reports."""
-    records = [(one, f"{one.get('reference', '')} · {evidence}") for one, evidence in _records(read)]
-    return tuple(_diff(read, one, source) for one, source in records[:RECORDS_MAX] if one.get("comparisons"))
+    records = [(one, evidence) for one, evidence in _records(read) if one.get("comparisons")]
+    shown = tuple(_diff(read, one, f"{one.get('reference', '')} · {source}") for one, source in records)
+    if len(shown) < 2:
+        return shown
+    return tuple(
+        replace(
+            diff, title=f"Intended effect and record {number} of {len(shown)}, {one.get('reference', '')}"
+        )
+        for number, (diff, (one, _)) in enumerate(zip(shown, records, strict=True), start=1)
+    )[:RECORDS_MAX]
 
 
 def _records(read: CaseRead) -> list[tuple[dict[str, Any], str]]:

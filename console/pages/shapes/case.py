@@ -81,6 +81,7 @@ class DiffView:
     provider_source: str
     differing: tuple[DiffRow, ...]
     matching: tuple[DiffRow, ...]
+    title: str = "Intended effect and provider evidence"
     matching_text: str = ""
     not_compared: str = ""
 
