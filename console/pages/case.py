@@ -80,7 +80,10 @@ def case_news(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpRespons
 
 @page("GET", "HEAD", "POST")
 def case_decide(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
-    """Two steps: review, which writes nothing, and record. Whatever was typed survives every refusal."""
+    """Two steps: review, which writes nothing, and record; from the review back to the form is a third.
+
+    Whatever was typed survives every refusal.
+    """
     if request.method != "POST":
         # Where a sign-in leads back to, with what had been typed.
         draft = DecisionForm(take_draft(request, path=request.path))
@@ -92,6 +95,9 @@ def case_decide(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpRespo
     why_not = viewer.why_not(Deed.DECIDE)
     if why_not:
         return _refused(request, viewer, case_id, form, refused_banner(why_not, kept=True), status=403)
+    if request.POST.get("step") == "edit":
+        # Back from the review without a script: nothing is recorded and nothing is lost.
+        return _show(request, viewer, read, form)
     action = form.action
     status = read.judged.assessment.action(action) if action is not None else None
     errors = form.check(permission=status.permission if status is not None else None)

@@ -60,6 +60,8 @@ def page(
             if not access.may(person, Deed.VIEW):
                 raise PermissionDenied
             viewer = Viewer(person=person, teams=access.teams_of(person))
+            # For the frame around the page.
+            request.teams = viewer.teams  # type: ignore[attr-defined]
             try:
                 response = view(request, viewer, *args, **kwargs)
             except NotFound as refusal:

@@ -18,17 +18,22 @@ from django.core import signing
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render, resolve_url
 from django.urls import reverse
+from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_POST, require_safe
 
 from console.models import Person, Role
 from console.pages.shapes import Shell, Tone, Viewer
+from console.queries.backlog import waiting_count
 
 Theme = Literal["system", "light", "dark"]
 THEMES: Final[tuple[Theme, ...]] = ("system", "light", "dark")
 THEME_COOKIE: Final = "recourse_theme"
 SHORTCUTS_COOKIE: Final = "recourse_shortcuts"
 PREFERENCE_SECONDS: Final = 400 * 24 * 60 * 60  # the longest that browsers keep a cookie
+
+# Beyond it the number beside the navigation says "99+".
+OPEN_CASES_MAX: Final = 99
 
 # What a person may have typed in any form of the console, and would be sorry to lose.
 DRAFT_FIELDS: Final = (
@@ -81,7 +86,16 @@ def shell_of(request: HttpRequest) -> Shell:
         path=request.get_full_path() if request.method == "GET" else request.path,
         viewer=viewer_of(request),
         section=section,
+        # Asked for only where the navigation is shown: a fragment has none.
+        open_cases=cast("str", SimpleLazyObject(lambda: _open_cases(request))),
     )
+
+
+def _open_cases(request: HttpRequest) -> str:
+    """How many cases wait for a person, for the navigation: "" for none, or where the page has no teams."""
+    teams = getattr(request, "teams", ())
+    count = waiting_count(teams=teams, count_max=OPEN_CASES_MAX + 1) if teams else 0
+    return f"{OPEN_CASES_MAX}+" if count > OPEN_CASES_MAX else str(count or "")
 
 
 def viewer_of(request: HttpRequest) -> Viewer | None:

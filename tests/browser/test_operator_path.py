@@ -21,6 +21,7 @@ from tests.browser.screenshots import pages
 from tests.browser.seeding import PASSWORD, TEAM, Seeded, people, seed
 from tests.cases import Effect, Opened
 from tests.chromium import Faults
+from tests.many import more_cases
 from tests.processes import Server
 
 pytestmark = pytest.mark.browser
@@ -147,6 +148,37 @@ def test_an_operator_confirms_retries_and_abandons_and_the_history_says_who_when
 def test_the_same_path_works_without_a_script(plain: Page, web_server: Server) -> None:
     people()
     the_operators_path(plain, web_server)
+
+
+@pytest.mark.parametrize("with_script", [True, False])
+def test_whoever_keeps_looking_keeps_the_form(
+    page: Page, plain: Page, web_server: Server, with_script: bool
+) -> None:
+    people()
+    opened = a_refund(1)
+    used = page if with_script else plain
+    sign_in(used, web_server)
+    used.goto(f"{web_server.url}/cases/{opened.case_id}/")
+    fill_in(used, "Abandon", then="It ends here")
+    used.get_by_role("button", name="Review decision…").click()
+    used.get_by_label("Your reason").fill("Said better in the review.")
+    used.get_by_role("button", name="Keep looking").click()
+    expect(used.get_by_role("dialog")).to_have_count(0)
+    expect(used.get_by_label("Reason", exact=True)).to_have_value("Said better in the review.")
+    expect(used.get_by_role("radio", name="Abandon", exact=True)).to_be_checked()
+    expect(used.get_by_label("It ends here")).to_be_checked()
+    assert not Decision.objects.exists()
+
+
+def test_more_rows_are_loaded_under_those_that_are_shown(page: Page, web_server: Server) -> None:
+    people()
+    more_cases(a_refund(1), 60)
+    sign_in(page, web_server)
+    expect(page.locator("[data-row]")).to_have_count(50)
+    expect(page.get_by_role("navigation", name="Primary")).to_contain_text("61 open")
+    page.get_by_role("link", name="Load more").click()
+    expect(page.locator("[data-row]")).to_have_count(61)
+    expect(page.get_by_role("link", name="Load more")).to_have_count(0)
 
 
 # --- Several people -------------------------------------------------------------------------------------

@@ -267,7 +267,7 @@ def _time_left(row: Row, now: datetime) -> tuple[str, Tone | None]:
 
 def _stats(backlog: Backlog) -> tuple[Stat, ...]:
     queue = reverse("queue")
-    oldest = f"oldest since {backlog.retrying_since:%H:%M}Z" if backlog.retrying_since else "none"
+    oldest = f"oldest since {backlog.retrying_since:%H:%M}Z" if backlog.retrying_since else "none now"
     overdue = (
         f"{capped(backlog.overdue, COUNT_MAX)} past the time limit" if backlog.overdue else "all in time"
     )
@@ -284,7 +284,7 @@ def _stats(backlog: Backlog) -> tuple[Stat, ...]:
             label="Looking up",
             number=capped(backlog.looking_up, COUNT_MAX),
             icon="scan-search",
-            note="may settle without you",
+            note="may settle without you" if backlog.looking_up else "none now",
             tone="blue",
             href=f"{queue}?view=looking_up",
         ),

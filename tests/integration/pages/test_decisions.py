@@ -77,6 +77,19 @@ def test_htmx_gets_the_sheet_alone_and_everybody_else_the_whole_page(operator: C
         assert "HX-Request" in answer["Vary"]
 
 
+def test_the_way_back_from_a_review_keeps_everything_and_records_nothing(operator: Client) -> None:
+    opened = cases.needs_decision()
+    confirming = reviewed(operator, opened, fields(operator, opened, "abandon", then="end"))
+    before = rows()
+    answer = post(operator, opened, {**confirming, "step": "edit", "reason": "Rewritten in the review."})
+    assert answer.status_code == 200
+    assert rows() == before
+    panel = answer.context["page"].panel
+    assert (panel.draft.action, panel.draft.reason_code) == ("abandon", "other")
+    assert panel.draft.reason == "Rewritten in the review."
+    assert [one.selected for one in panel.actions[-1].options[0].options] == [True, False]
+
+
 def test_an_abandonment_is_recorded_with_who_and_why(operator: Client) -> None:
     opened = cases.needs_decision()
     answer = decide(operator, opened, "abandon", then="continue")
