@@ -15,7 +15,6 @@ from reconciliation.models import Case
 from reconciliation.states import CaseKind, CaseState
 from runs import leases
 from runs.journal import settling
-from runs.journal.pausing import refresh_outcome_pause
 from runs.leases import Claimed, OutcomeNotTakenIn
 from runs.locking import Locked, LockedOperation, lock_run
 from runs.models import Attempt, Operation, Run
@@ -115,8 +114,6 @@ def take_in_operation(locked: LockedOperation) -> bool:
             locked, case, why="the repeat was not reported", has_lookup=contract.has_lookup
         )
         cases.judge(locked, case)
-        # The repeat's own lease may have lived: there is nothing left for its holder to do.
-        refresh_outcome_pause(locked.locked_run)
         return True
     return False
 
