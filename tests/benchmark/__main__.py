@@ -118,7 +118,7 @@ def _print_table(results: dict[str, float]) -> None:
             f"{kind + ' ÷ plain':<22}{results[f'{kind}_1_ratio']:>12.2f}{results[f'{kind}_8_ratio']:>12.2f}"
         )
     print(f"queries per effect: {results['queries_per_effect']:.0f} (domain)")
-    print(f"commits per effect: {results['commits_per_effect']:.0f} (domain, by pg_stat_database)\n")
+    print(f"commits per effect: {results['commits_per_effect']:.0f} (domain, those that write)\n")
 
 
 if __name__ == "__main__":
