@@ -10,6 +10,7 @@ import pytest
 from console.celery import app as celery_app
 from console.sandbox.control import SandboxControl
 from reconciliation.models import Case, Decision, Lookup
+from reconciliation.providers import registry
 from reconciliation.states import Action
 from runs.models import Attempt, AuditLeaf, Grant, Operation, Run
 from tests.cases_world import (
@@ -44,6 +45,8 @@ def control(sandbox: Server, app_env: dict[str, str]) -> Iterator[SandboxControl
     declare()
     with SandboxControl(sandbox.url) as control:
         yield control
+    # Closes the connections that lookups keep open.
+    registry.reload()
 
 
 def lost_with_its_worker(control: SandboxControl, provider: str) -> Claimed:

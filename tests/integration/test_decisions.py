@@ -76,6 +76,8 @@ def control(sandbox: Server) -> Iterator[SandboxControl]:
     declare()
     with SandboxControl(sandbox.url) as control:
         yield control
+    # Closes the connections that lookups keep open.
+    registry.reload()
 
 
 def counts(control: SandboxControl, claimed: Claimed) -> tuple[int, int]:

@@ -55,6 +55,8 @@ def control(sandbox: Server) -> Iterator[SandboxControl]:
     declare()
     with SandboxControl(sandbox.url) as control:
         yield control
+    # Closes the connections that lookups keep open.
+    registry.reload()
 
 
 def place(control: SandboxControl, operation: Operation, *, fault: str = "", **changes: Any) -> None:

@@ -48,6 +48,8 @@ def control(sandbox: Server) -> Iterator[SandboxControl]:
     declare()
     with SandboxControl(sandbox.url) as control:
         yield control
+    # Closes the connections that lookups keep open.
+    registry.reload()
 
 
 def record(case: Case, form: Asked, actor: Actor) -> Decided:
