@@ -13,9 +13,8 @@ from console.pages.present import naming
 from console.pages.present.diff import diffs_of
 from console.pages.present.evidence import evidence_of
 from console.pages.present.jsons import payload_view
-from console.pages.present.marks import capped
+from console.pages.present.marks import amount_of, capped
 from console.pages.present.panel import panel_of, selectable
-from console.pages.present.queue import amount_of
 from console.pages.present.timeline import history_href, note_of, timeline_of
 from console.pages.present.verdict import state_badge, verdict_of
 from console.pages.shapes import (

@@ -10,9 +10,8 @@ from django.urls import reverse
 from console.pages import wording
 from console.pages.present import naming
 from console.pages.present.jsons import payload_view
-from console.pages.present.marks import actor_of
+from console.pages.present.marks import actor_of, amount_of
 from console.pages.present.panel import TITLES
-from console.pages.present.queue import amount_of
 from console.pages.present.timeline import event_of, leaf_digest, short, text_of, title_of
 from console.pages.shapes import (
     Badge,

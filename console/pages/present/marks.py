@@ -12,6 +12,8 @@ from reconciliation.facts import Facts
 from reconciliation.questions import key_protection
 from reconciliation.states import Need, Resolution, Truth
 from runs.actors import ActorKind
+from runs.money import Money
+from runs.refusals import Refusal
 
 # A window that ends sooner than this is red, sooner than an hour amber: time for one look, one decision.
 URGENT: Final = timedelta(minutes=20)
@@ -118,3 +120,11 @@ def plural(number: int, one: str, more: str = "") -> str:
 def capped(number: int, cap: int) -> str:
     """A count that stopped at a cap: "1,000+"."""
     return f"{cap:,}+" if number > cap else f"{number:,}"
+
+
+def amount_of(currency: str, minor: int | None) -> Money | None:
+    """The stored amount; None where there is none, or where it isn't one that can be shown."""
+    try:
+        return Money(currency, minor) if currency and minor is not None else None
+    except Refusal:
+        return None

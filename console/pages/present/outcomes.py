@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
+from console.pages.present.marks import amount_of
 from console.pages.present.naming import words_of
-from console.pages.present.queue import amount_of
 from console.pages.shapes import Change, Consequence, Part, Phrase, Strong, Until
 from console.queries.cases import CaseRead
 from console.templatetags.recourse import state_of

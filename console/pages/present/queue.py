@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final
@@ -17,44 +16,30 @@ from console.pages.present.marks import (
     NEEDS,
     RESOLUTIONS,
     SOON,
+    amount_of,
     capped,
     counts_of,
     plural,
     window_of,
 )
+from console.pages.present.queue_frame import TITLES, empty_of, filters_of, stats_of, tabs_of, waits_of
 from console.pages.shapes import (
     Badge,
-    Choice,
-    EmptyState,
-    Filter,
-    Link,
     NextPage,
     Phrase,
     QueueGroup,
     QueueNews,
     QueuePage,
     QueueRow,
-    Stat,
-    Tab,
     Tone,
-    WaitBucket,
 )
 from console.queries.backlog import COUNT_MAX, Backlog
 from console.queries.queue import Asked, Listed, Row, View
 from reconciliation.accounts import is_declared
 from reconciliation.states import CaseState, Need, Resolution
 from runs.canonical import parse
-from runs.money import Money, format_money
 from runs.refusals import Refusal
 
-TITLES: Final = {
-    View.NEEDS_DECISION: "Needs a decision",
-    View.SOON: "Key or time limit ends soon",
-    View.CONFLICT: "More effects than intended",
-    View.LOOKING_UP: "Looking up",
-    View.RETRYING: "Retry under way",
-    View.RESOLVED: "Resolved",
-}
 _ORDERS: Final = {
     CaseState.NEEDS_DECISION: "Ordered by what gets worse first: the sooner of key expiry and time limit",
     CaseState.LOOKING_UP: "Oldest first",
@@ -67,17 +52,6 @@ AGES: Final = {
     "4h": timedelta(hours=4),
     "24h": timedelta(hours=24),
 }
-_AGE_LABELS: Final = {"15min": "Over 15 min", "1h": "Over 1 h", "4h": "Over 4 h", "24h": "Over 24 h"}
-_WAIT_LABELS: Final = ("< 5 min", "5–15 min", "15–60 min", "1–4 h", "4–24 h", "> 24 h")
-_WAIT_TONES: Final[tuple[str, ...]] = ("grey", "grey", "grey", "grey", "amber", "red")
-
-
-def amount_of(currency: str, minor: int | None) -> Money | None:
-    """The stored amount; None where there is none, or where it isn't one that can be shown."""
-    try:
-        return Money(currency, minor) if currency and minor is not None else None
-    except Refusal:
-        return None
 
 
 def queue_page(
@@ -100,18 +74,13 @@ def queue_page(
         groups=groups,
         shown_text=_shown(shown, asked, backlog),
         order_text=_order(asked),
-        stats=_stats(backlog),
-        waits=tuple(
-            WaitBucket(label=label, count=count, tone=tone)  # type: ignore[arg-type]
-            for label, count, tone in zip(_WAIT_LABELS, backlog.waits, _WAIT_TONES, strict=True)
-        )
-        if backlog.waiting
-        else (),
-        tabs=_tabs(asked, backlog),
-        filters=_filters(listed, asked, age=age, minimum=minimum),
+        stats=stats_of(backlog),
+        waits=waits_of(backlog),
+        tabs=tabs_of(asked, backlog),
+        filters=filters_of(listed, asked, age=age, minimum=minimum),
         poll_href=f"{reverse('queue_news')}?{urlencode({'since': read_until})}",
         next=_next(listed, query),
-        empty=None if shown else _empty(asked, backlog),
+        empty=None if shown else empty_of(asked, backlog),
     )
 
 
@@ -260,147 +229,3 @@ def _time_left(row: Row, now: datetime) -> tuple[str, Tone | None]:
     if left <= timedelta():
         return f"{wording.span(left)} over", "red"
     return f"{wording.span(left)} left", "amber" if left <= SOON else None
-
-
-# --- Around the list ------------------------------------------------------------------------------------
-
-
-def _stats(backlog: Backlog) -> tuple[Stat, ...]:
-    queue = reverse("queue")
-    oldest = f"oldest since {backlog.retrying_since:%H:%M}Z" if backlog.retrying_since else "none now"
-    overdue = (
-        f"{capped(backlog.overdue, COUNT_MAX)} past the time limit" if backlog.overdue else "all in time"
-    )
-    return (
-        Stat(
-            label="Needs a decision",
-            number=capped(backlog.waiting, COUNT_MAX),
-            icon="unknown",
-            note=overdue if backlog.waiting else "nothing waits",
-            tone="amber" if backlog.waiting else None,
-            href=queue,
-        ),
-        Stat(
-            label="Looking up",
-            number=capped(backlog.looking_up, COUNT_MAX),
-            icon="scan-search",
-            note="may settle without you" if backlog.looking_up else "none now",
-            tone="blue",
-            href=f"{queue}?view=looking_up",
-        ),
-        Stat(
-            label="Retry under way",
-            number=capped(backlog.retrying, COUNT_MAX),
-            icon="rotate-ccw",
-            note=oldest,
-            tone="blue",
-            href=f"{queue}?view=retrying",
-        ),
-        Stat(
-            label="Settled, last 24 h",
-            number=capped(backlog.settled, COUNT_MAX),
-            icon="circle-check",
-            note=f"{capped(backlog.settled_alone, COUNT_MAX)} without a person",
-            tone="green",
-            href=f"{queue}?view=resolved",
-        ),
-        _at_risk(backlog.at_risk),
-    )
-
-
-def _at_risk(amounts: Iterable[tuple[str, int, int]]) -> Stat:
-    """The largest sum as the number, the other currencies under it: sums of different money don't add up."""
-    shown = [
-        (money, count)
-        for currency, minor, count in amounts
-        if (money := amount_of(currency, minor)) is not None
-    ]
-    if not shown:
-        return Stat(label="At risk now", number="–", icon="wallet", note="no amounts in doubt")
-    others = ", ".join(f"{format_money(money)} in {plural(count, 'case')}" for money, count in shown[1:3])
-    first, count = shown[0]
-    return Stat(
-        label="At risk now",
-        number=format_money(first),
-        icon="wallet",
-        note=f"and {others}" if others else f"in {plural(count, 'case')}",
-    )
-
-
-def _tabs(asked: Asked, backlog: Backlog) -> tuple[Tab, ...]:
-    counts = {
-        View.NEEDS_DECISION: backlog.waiting,
-        View.SOON: backlog.soon,
-        View.CONFLICT: backlog.conflicts,
-        View.LOOKING_UP: backlog.looking_up,
-        View.RETRYING: backlog.retrying,
-    }
-    queue = reverse("queue")
-    return tuple(
-        Tab(
-            label=label,
-            href=queue if view is View.NEEDS_DECISION else f"{queue}?view={view}",
-            current=view is asked.view,
-            count=capped(counts[view], COUNT_MAX) if counts.get(view) else "",
-            hot=view in (View.SOON, View.CONFLICT),
-        )
-        for view, label in TITLES.items()
-    )
-
-
-def _filters(listed: Listed, asked: Asked, *, age: str, minimum: str) -> tuple[Filter, ...]:
-    shows = [(str(need), label) for need, label in NEEDS.items()]
-    return (
-        Filter(name="view", label="View", value=str(asked.view), input_type="hidden"),
-        Filter(
-            name="q",
-            label="Operation id, key, run, external id or receipt",
-            value=asked.text,
-            placeholder="op_…, key or run_…",
-            grows=True,
-        ),
-        Filter(
-            name="provider",
-            label="Provider",
-            choices=_choices("Any provider", [(one, one) for one in listed.providers], asked.provider),
-        ),
-        Filter(
-            name="flow",
-            label="Flow",
-            choices=_choices("Any flow", [(one, one) for one in listed.flows], asked.flow),
-        ),
-        Filter(name="shows", label="Asked because", choices=_choices("Any reason", shows, asked.shows)),
-        Filter(name="age", label="Waiting", choices=_choices("Any time", list(_AGE_LABELS.items()), age)),
-        Filter(
-            name="min",
-            label="At risk, at least",
-            value=minimum,
-            placeholder="0.00",
-            input_type="text",
-        ),
-    )
-
-
-def _choices(any_label: str, offered: Iterable[tuple[str, str]], chosen: str) -> tuple[Choice, ...]:
-    listed = [Choice(value="", label=any_label)]
-    listed += [Choice(value=value, label=label, selected=value == chosen) for value, label in offered]
-    return tuple(listed)
-
-
-def _empty(asked: Asked, backlog: Backlog) -> EmptyState:
-    if asked.narrowed or asked.after:
-        return EmptyState(
-            title="No case here matches",
-            text="None of the cases that you can see has all of this. Take a filter away to see more.",
-            icon="list-filter",
-            action=Link("Show all of this view", f"{reverse('queue')}?view={asked.view}"),
-        )
-    if asked.view is View.NEEDS_DECISION:
-        one = backlog.looking_up == 1
-        looking = f"{capped(backlog.looking_up, COUNT_MAX)} {'operation is' if one else 'operations are'}"
-        return EmptyState(
-            title="Nothing needs a decision",
-            text=f"{looking} being looked up. A case comes here only if lookups can’t settle it.",
-            action=Link("See what is being looked up", f"{reverse('queue')}?view=looking_up"),
-        )
-    return EmptyState(title="No cases", text="Nothing is in this state now.")

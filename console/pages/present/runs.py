@@ -8,8 +8,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from console.pages.present.jsons import payload_view
-from console.pages.present.marks import plural
-from console.pages.present.queue import amount_of
+from console.pages.present.marks import amount_of, plural
 from console.pages.present.steps import steps_of
 from console.pages.present.timeline import event_of, item_of
 from console.pages.shapes import (

@@ -7,7 +7,7 @@ from datetime import datetime
 from django.urls import reverse
 
 from console.pages.present import naming
-from console.pages.present.queue import amount_of
+from console.pages.present.marks import amount_of
 from console.pages.shapes import Code, EmptyState, SearchHit, SearchPage
 from console.queries.search import Hits
 from console.templatetags.recourse import state_of

@@ -13,8 +13,7 @@ from django.urls import reverse
 
 from console.pages import timescale, wording
 from console.pages.present import naming
-from console.pages.present.marks import plural
-from console.pages.present.queue import amount_of
+from console.pages.present.marks import amount_of, plural
 from console.pages.shapes import Badge, Code, Phrase, PlanCount, PlanRow, TurnGroup, Waterfall, WaterfallBar
 from console.queries.runs import RunRead
 from reconciliation.states import CaseState

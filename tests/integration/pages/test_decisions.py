@@ -153,6 +153,50 @@ def test_a_retry_that_was_used_is_not_withdrawn(operator: Client) -> None:
     assert answer.status_code == 409
 
 
+@pytest.mark.parametrize(
+    ("action", "choices", "run_state"),
+    [
+        ("confirm", {"given_body": "{}"}, "open"),
+        ("retry", {"executor": "agent"}, "paused"),
+        ("abandon", {"then": "continue"}, "open"),
+        ("abandon", {"then": "end"}, "abandoned"),
+    ],
+)
+def test_what_a_review_announces_is_what_the_decision_does(
+    operator: Client, action: str, choices: dict[str, str], run_state: str
+) -> None:
+    opened = cases.needs_decision(budget_minor=500_000)
+    if "given_body" in choices:
+        choices = {"given_body": json.dumps(cases.record_of(opened))}
+    before = opened.run
+    answer = post(operator, opened, fields(operator, opened, action, **choices))
+    page = answer.context["page"]
+    columns = {
+        "Reserved": "budget_reserved_minor",
+        "Spent": "budget_spent_minor",
+        "Held": "budget_held_minor",
+    }
+    announced = {one.label: (one.before[0].minor, one.after[0].minor) for one in page.changes[1:]}
+    confirming = {"step": "record", "reason": page.reason, **{one.name: one.value for one in page.hidden}}
+    assert post(operator, opened, confirming).status_code == 302
+    after = opened.run
+    changed = {
+        label: (getattr(before, column), getattr(after, column))
+        for label, column in columns.items()
+        if getattr(before, column) != getattr(after, column)
+    }
+    announced.pop("Remaining", None)
+    assert announced == changed
+    state = page.changes[0].after[0]
+    assert state == "Sent, outcome unknown: a retry under way" or state.lower() == opened.operation.state
+    said = " ".join(
+        "".join(str(getattr(part, "text", part)) for part in one.text) for one in page.consequences
+    )
+    assert after.state == run_state
+    assert ("The run goes on" in said) is (run_state == "open")
+    assert ("The run ends" in said) is (run_state == "abandoned")
+
+
 # --- Confirming -----------------------------------------------------------------------------------------
 
 
