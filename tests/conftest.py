@@ -30,6 +30,7 @@ from psycopg import sql
 from console.celery import app as celery_app
 from console.embedded import EmbeddedServers, folders, valkey
 from console.settings import database
+from reconciliation.providers import registry
 from tests import chromium
 from tests.processes import (
     ROOT,
@@ -305,13 +306,16 @@ def app_env(transactional_db: None, app_url: str, broker: str, tmp_path: Path) -
 
 
 @pytest.fixture
-def sandbox(spawn: Spawn, app_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Server:
+def sandbox(spawn: Spawn, app_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """A real sandbox provider; this process and those started after it know its address."""
     server = start_sandbox(spawn, env=app_env)
     app_env["SANDBOX_URL"] = server.url
     monkeypatch.setenv("SANDBOX_URL", server.url)
     monkeypatch.setattr(settings, "SANDBOX_URL", server.url)
-    return server
+    # What an earlier test had read holds that test's address, and a send would be pinned to it.
+    registry.reload()
+    yield server
+    registry.reload()
 
 
 def _sandbox_first(request: pytest.FixtureRequest) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,9 @@ from reconciliation.questions import silent
 from reconciliation.states import Action, CaseKind, CaseState, Permission, Truth
 from runs.states import RUN_ENDED, AttemptOutcome, OperationState, RunState
 from tests.policy_facts import KEY_ENDS_AT, PIN, QUIET_AT, SENT_AT, contract, keyless, later, receipt
+
+# Hundreds of situations each: seconds of work, and minutes on a machine that is busy with something else.
+pytestmark = pytest.mark.timeout(600)
 
 # Times are drawn near the instants where something changes, and anywhere in two days.
 MARKS = [timedelta(0), QUIET_AT - SENT_AT, KEY_ENDS_AT - SENT_AT, timedelta(minutes=10), timedelta(minutes=2)]
