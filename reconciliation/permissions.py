@@ -156,15 +156,18 @@ def _effect_on_record(facts: Facts) -> str:
 
 
 def _retry_under_way(facts: Facts, now: datetime) -> tuple[str, datetime | None]:
-    """What a retry that was decided waits for, and when time ends the waiting, if time still has to."""
+    """What a retry that was decided waits for, and when time ends the waiting, if time does.
+
+    What should have ended already ends with the sweeper's next pass: that is now, not an instant in the past.
+    """
     if facts.grant_open:
         ends_at = facts.grant_ends_at
-        return "A retry is granted and not yet sent.", ends_at if ends_at and ends_at > now else None
+        return "A retry is granted and not yet sent.", max(ends_at, now) if ends_at else None
     if any(attempt.outcome == AttemptOutcome.OPEN for attempt in facts.attempts):
         quiet_at = silent_at(facts)
-        if quiet_at is not None and quiet_at > now:
-            return "The repeat is being sent; its outcome comes first.", quiet_at
-        return "The repeat was sent and not reported in time; it is looked up next.", None
+        if quiet_at is not None and quiet_at <= now:
+            return "The repeat was sent and not reported in time; it is looked up next.", now
+        return "The repeat is being sent; its outcome comes first.", quiet_at
     return "A retry is decided; the fresh lookup before it comes first.", None
 
 
