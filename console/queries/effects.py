@@ -16,7 +16,7 @@ from django.db.models import Max, Q, QuerySet
 
 from console.models import Person
 from console.queries import keyset
-from console.queries.finding import Named, clean, find_named
+from console.queries.finding import Named, find_named
 from console.queries.people import Names
 from reconciliation.models import Case, Decision
 from runs.actors import ActorKind
@@ -222,8 +222,3 @@ def _people(teams: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """The people of the teams, for the filter."""
     rows = Person.objects.filter(teams__in=teams).distinct().order_by("first_name", "username")[:200]
     return tuple((f"person:{person.pk}", str(person)) for person in rows)
-
-
-def clean_text(text: str) -> str:
-    """The search words as they can be looked up."""
-    return clean(text)

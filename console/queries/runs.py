@@ -21,7 +21,7 @@ from runs.locking import database_now
 from runs.models import Attempt, AuditLeaf, Call, FlowVersion, Lease, Operation, Run, Turn
 from runs.plan import build_plan
 from runs.refusals import NotFound
-from runs.states import OperationState, RunState
+from runs.states import OperationState
 
 PAGE_ROWS = 50
 LEASES_MAX = 50
@@ -204,8 +204,3 @@ def read_run(run_id: str, *, teams: Sequence[str]) -> RunRead:
         names=Names({leaf.actor for leaf in leaves}),
         steps_more=len(listed) > STEPS_MAX,
     )
-
-
-def paused_count(*, teams: Sequence[str], count_max: int) -> int:
-    """How many runs are paused, up to a cap."""
-    return Run.objects.filter(team__in=teams, state=RunState.PAUSED).order_by()[:count_max].count()

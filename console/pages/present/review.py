@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from console.pages import wording
 from console.pages.forms import DecisionForm
-from console.pages.present.case import question_in, title_in
+from console.pages.present.case import title_in
 from console.pages.present.naming import noun_of
 from console.pages.present.outcomes import Choices, changes_of, consequences_in, in_words, last_word
 from console.pages.shapes import (
@@ -244,8 +244,3 @@ def kept_facts(form: DecisionForm) -> tuple[Fact, ...]:
         ("given_body", "Provider’s record"),
     )
     return tuple(Fact(label=label, value=(form[name],)) for name, label in labels if form[name].strip())
-
-
-def question_title(read: CaseRead) -> str:
-    """The heading that a message repeats."""
-    return question_in(read)
