@@ -40,17 +40,11 @@ ROLES_BY_DEED: Final[dict[Deed, tuple[Role, ...]]] = {
     Deed.REVOKE_LEASE: (Role.OPERATOR,),
     Deed.WITHDRAW_RETRY: (Role.OPERATOR,),
 }
-DECIDING_ROLES: Final = ROLES_BY_DEED[Deed.DECIDE]
 
 
 def may(person: Person, deed: Deed) -> bool:
     """Whether the person's roles include this deed, in whatever teams they have."""
     return person.is_active and person.has_role(*ROLES_BY_DEED[deed])
-
-
-def may_decide(person: Person) -> bool:
-    """Whether the person may confirm, retry or abandon."""
-    return may(person, Deed.DECIDE)
 
 
 def why_not(person: Person, deed: Deed) -> str:
