@@ -57,9 +57,11 @@ class StagedAgent:
         self._reader.start()
 
     def _read(self) -> None:
-        for line in self.process.stdout or ():
-            with suppress(ValueError):
-                self._events.put(json.loads(line))
+        assert self.process.stdout is not None  # noqa: S101 - it was asked for as a pipe
+        with self.process.stdout as lines:
+            for line in lines:
+                with suppress(ValueError):
+                    self._events.put(json.loads(line))
         self._events.put({"event": "gone"})
 
     def wait_for(self, *events: str) -> dict[str, Any]:
@@ -104,7 +106,6 @@ class StagedAgent:
 
     def finish(self) -> list[str]:
         """Wait for the agent's end and return the names of the events that nobody has asked for yet."""
-        self._reader.join()
         self.process.wait()
         self._close()
         names = []
@@ -114,6 +115,8 @@ class StagedAgent:
         return names
 
     def _close(self) -> None:
+        # The reader closes what it reads, at its end, which comes with the end of the process.
+        self._reader.join()
         with suppress(OSError):
             if self.process.stdin is not None:
                 self.process.stdin.close()
