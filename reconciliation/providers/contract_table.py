@@ -44,13 +44,13 @@ def read_contract(table: Table) -> Contract:
         visibility_lag_ms=table.optional_whole("visibility_lag_ms"),
         lookup_retention_ms=table.optional_whole("lookup_retention_ms", low=1),
         absence_is_proof=table.flag("absence_is_proof", False),
-        match_fields=table.tables("match_fields", _match_field),
-        success_when=_success_when(table),
+        match_fields=read_match_fields(table),
+        success_when=read_success_when(table),
         rate_limit_per_second=table.rate("rate_limit_per_second"),
         in_flight_bound_ms=table.whole("in_flight_bound_ms", high=SPAN_MS_MAX),
         start_within_ms=table.whole("start_within_ms", low=100, high=SPAN_MS_MAX),
         request_within_ms=table.whole("request_within_ms", low=100, high=SPAN_MS_MAX),
-        receipt=_receipt(table),
+        receipt=read_receipt_paths(table),
     )
     table.finish()
     # Beside a stand-in everything looks contradictory; the one real fault is said alone.
@@ -76,6 +76,11 @@ def _pattern(table: Table) -> AnswerPattern:
     return pattern
 
 
+def read_match_fields(table: Table) -> tuple[MatchField, ...]:
+    """The list `match_fields`: `{ payload = "$.amount", answer = "$.total", compare = "text" }`."""
+    return table.tables("match_fields", _match_field)
+
+
 def _match_field(table: Table) -> MatchField:
     payload = table.path("payload")
     answer = table.path("answer")
@@ -88,7 +93,8 @@ def _match_field(table: Table) -> MatchField:
     )
 
 
-def _success_when(contract: Table) -> SuccessWhen | None:
+def read_success_when(contract: Table) -> SuccessWhen | None:
+    """The table `success_when`, None where there is none."""
     table = contract.table("success_when")
     if table is None:
         return None
@@ -104,7 +110,8 @@ def _success_when(contract: Table) -> SuccessWhen | None:
     return rule
 
 
-def _receipt(contract: Table) -> ReceiptPaths:
+def read_receipt_paths(contract: Table) -> ReceiptPaths:
+    """The table `receipt`: where a record says what it is."""
     table = contract.table("receipt")
     if table is None:
         return ReceiptPaths()

@@ -27,7 +27,6 @@ from reconciliation.contracts import (
     ProviderAccount,
     Verification,
     VerifiedWith,
-    fingerprint,
 )
 from reconciliation.providers.contract_table import read_contract
 from reconciliation.providers.request_tables import (
@@ -41,7 +40,10 @@ from reconciliation.providers.request_tables import (
     read_lookup_rules,
     read_requests,
 )
+from reconciliation.providers.secrets import ALLOWED as SECRET_ALLOWED
+from reconciliation.providers.secrets import env_name, read_secret
 from reconciliation.providers.tables import DeclarationInvalid, Faults, Table, found_text
+from reconciliation.providers.webhook_table import WebhookRules, read_webhook
 
 ADAPTER = "http_declared"
 # Goes up when the adapter sends something else for the same declaration: a key sent by the old code is then
@@ -50,7 +52,6 @@ ADAPTER_CODE_VERSION = 1
 FILE_BYTES_MAX = 256 * 1024
 
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?\Z")
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +60,8 @@ class Declared:
 
     account: ProviderAccount
     http: HttpDeclaration
+    # How the provider's own notices are checked and read; None where it sends none.
+    webhook: WebhookRules | None = None
 
 
 def read_file(path: Path, *, shown_as: str, environ: Mapping[str, str] | None = None) -> Declared:
@@ -118,6 +121,7 @@ def _read(
         redact_names=top.words("redact"),
         secrets={name: value for name, value in secrets.items() if value is not None},
     )
+    webhook = read_webhook(top, environ)
     tested = _tested(top)
     facts = top.tables("facts", _fact)
     region = top.text("region", "", empty=True)
@@ -149,7 +153,7 @@ def _read(
         declaration_digest=digest,
         declared_in=shown_as,
     )
-    return Declared(account=account, http=http)
+    return Declared(account=account, http=http, webhook=webhook)
 
 
 def _sending_digest(data: Mapping[str, Any]) -> str:
@@ -171,7 +175,7 @@ def _base_url(top: Table, environ: Mapping[str, str]) -> tuple[str | None, tuple
     reference = top.table("base_url", required=True)
     if reference is None:
         return None, ()
-    name = _env_name(reference, "env", allowed=allowed)
+    name = env_name(reference, "env", allowed=allowed)
     reference.finish()
     value = environ.get(name, "")
     if not value:
@@ -206,30 +210,16 @@ def _credentials(
     references = []
     secrets: dict[str, str | None] = {}
     for name, value in table.members().items():
-        allowed = '{ env = "NAME" }: a secret is never written into the file'
         if not isinstance(value, dict):
             # What stands there may be the secret itself, so it isn't repeated.
-            table.fault(name, found="a value", allowed=allowed)
+            table.fault(name, found="a value", allowed=SECRET_ALLOWED)
             continue
         inner = table.inner(name, value)
-        env = _env_name(inner, "env", allowed=allowed)
+        secret = read_secret(inner, environ)
         inner.finish()
-        secret = environ.get(env, "") or None
-        secrets[name] = secret
-        references.append(
-            CredentialReference(
-                name=name, env=env, fingerprint=None if secret is None else fingerprint(secret)
-            )
-        )
+        secrets[name] = secret.value
+        references.append(CredentialReference(name=name, env=secret.env, fingerprint=secret.fingerprint))
     return tuple(references), secrets
-
-
-def _env_name(table: Table, name: str, *, allowed: str) -> str:
-    value = table.text(name, allowed=allowed)
-    if value and not _ENV_NAME.match(value):
-        table.fault(name, found=found_text(value), allowed="the name of an environment variable")
-        return ""
-    return value
 
 
 # --- what is known about it ------------------------------------------------------------------------------

@@ -53,6 +53,8 @@ class Table:
         self._known: list[str] = []
 
     def __contains__(self, name: str) -> bool:
+        if name not in self._known:
+            self._known.append(name)
         return name in self._data
 
     def finish(self) -> None:
@@ -186,6 +188,18 @@ class Table:
             return default
         return value
 
+    def paths(self, name: str) -> tuple[str, ...]:
+        """A list of JSONPaths; empty where the member isn't there."""
+        found = self.words(name)
+        for one in found:
+            try:
+                compile_path(one)
+            except ValueError as error:
+                allowed = "JSONPaths such as $.id"
+                self.fault(name, found=found_text(one), allowed=allowed, hint=f"({error})")
+                return ()
+        return found
+
     def template(self, name: str, default: str | None = None, *, secrets: Iterable[str]) -> Template:
         """Text with placeholders, each of them one that exists."""
         return self.as_template(name, self.text(name, default), secrets=secrets)
@@ -216,13 +230,17 @@ class Table:
             return None
         return Table(value, name=self._inner(name), faults=self.faults)
 
-    def tables(self, name: str, make: Callable[[Table], _Made]) -> tuple[_Made, ...]:
-        """Each table of a list of tables, read by `make` and then checked for unknown names."""
+    def tables(self, name: str, make: Callable[[Table], _Made], *, secret: bool = False) -> tuple[_Made, ...]:
+        """Each table of a list of tables, read by `make` and then checked for unknown names.
+
+        `secret`: what stands there instead may be one, so a fault doesn't repeat it.
+        """
         value = self._take(name, "a list of tables", required=False)
         if value is None:
             return ()
         if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
-            self.fault(name, found=found_text(value), allowed=f"tables [[{self._inner(name)}]]")
+            found = "something else" if secret else found_text(value)
+            self.fault(name, found=found, allowed=f"tables [[{self._inner(name)}]]")
             return ()
         made = []
         for number, one in enumerate(value, start=1):
