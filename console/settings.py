@@ -160,7 +160,7 @@ RECOURSE_DATABASE_OWNER_URL = os.environ.get("DATABASE_OWNER_URL", "")
 RECOURSE_PREPARED_STATEMENTS = flag("RECOURSE_PREPARED_STATEMENTS", default=True)
 RECOURSE_APP_GROUP = "recourse_app"
 # Tables whose rows the application may add and read, never change; `migrate` takes the rest away.
-APPEND_ONLY_TABLES = ["runs_auditleaf"]
+APPEND_ONLY_TABLES = ["runs_auditleaf", "reconciliation_tightening"]
 
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
@@ -257,6 +257,8 @@ RECOURSE_SWEEP_SECONDS = number("RECOURSE_SWEEP_SECONDS", default=5, minimum=0.0
 
 # The first wait between two lookups of a case; it doubles from there, with full jitter.
 RECOURSE_LOOKUP_BASE_SECONDS = number("RECOURSE_LOOKUP_BASE_SECONDS", default=1.0, minimum=0.01)
+# How long a process may go on by the contracts that it last read, after an administrator tightened one.
+RECOURSE_PROVIDERS_CHECK_SECONDS = number("RECOURSE_PROVIDERS_CHECK_SECONDS", default=2.0, minimum=0.0)
 # After this long without a worker of its pinned version, while another version works, a run says so.
 RECOURSE_VERSION_SILENT_SECONDS = number("RECOURSE_VERSION_SILENT_SECONDS", default=900, minimum=1)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from django.db import transaction
 
+from reconciliation import effective
 from reconciliation.contracts import (
     Contract,
     KeyFormat,
@@ -33,7 +34,7 @@ def sync_accounts() -> list[str]:
     now = database_now()
     slugs = []
     with transaction.atomic():
-        for account in registry.all_accounts():
+        for account in effective.all_accounts():
             pin, contract = account.pin, account.contract
             ProviderAccount.objects.update_or_create(
                 slug=account.slug,
@@ -82,13 +83,13 @@ _NO_PROMISE = Contract(
 
 
 def account_of(slug: str) -> DeclaredAccount:
-    """The declared account; one that promises nothing where its declaration is gone.
+    """The account with the contract in force; one that promises nothing where its declaration is gone.
 
     Its operations stay: people must still see them and decide. Raises `DeclarationInvalid` if a file of the
     declarations can't be used, for then nothing is known to be gone.
     """
     try:
-        return registry.account(slug)
+        return effective.account(slug)
     except registry.UnknownProvider:
         return DeclaredAccount(
             slug=slug,

@@ -16,7 +16,7 @@ import structlog
 from django.db import OperationalError, transaction
 from django.db.models import Q
 
-from reconciliation import cases, retries
+from reconciliation import cases, effective, retries
 from reconciliation.accounts import account_of
 from reconciliation.gathering import INFORMATIVE
 from reconciliation.models import Case, Lookup
@@ -64,7 +64,7 @@ def look_up(*, case_id: str, asked_by: str = "policy") -> str:
 
 def _ask(asked: Asked) -> Finding:
     try:
-        return registry.adapter(asked.provider).look_up(asked.question)
+        return effective.adapter(asked.provider).look_up(asked.question)
     except registry.UnknownProvider:
         return Inconclusive(
             reason="undeclared", summary="Its provider account is no longer declared: it can't be asked."

@@ -167,3 +167,30 @@ class Decision(models.Model):
 
     def __str__(self) -> str:
         return self.id
+
+
+class Tightening(models.Model):
+    """Where an administrator trusts a provider less than its promises; an account's newest is in force.
+
+    Never changed and never deleted: `tightening` is the only writer.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    # Not a reference: a declaration may be gone, and what was tightened is still on record.
+    account = models.CharField(max_length=NAME_LENGTH)
+    number = models.IntegerField()
+    # Everything that is tightened from here on, by the field's name; not only what this row added.
+    values = models.JSONField()
+    reason = models.TextField()
+    actor = models.CharField(max_length=NAME_LENGTH)
+    actor_name = models.CharField(max_length=NAME_LENGTH, blank=True)
+    made_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["account", "number"], name="tightening_number_once_in_account"),
+            models.CheckConstraint(condition=Q(number__gte=1), name="tightening_numbered_from_one"),
+        ]
+
+    def __str__(self) -> str:
+        return f"tightening {self.number} of {self.account}"

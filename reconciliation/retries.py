@@ -9,11 +9,10 @@ from datetime import datetime, timedelta
 import structlog
 from django.db import transaction
 
-from reconciliation import cases
+from reconciliation import cases, effective
 from reconciliation.gathering import Judged, judge_now
 from reconciliation.models import Case, Decision, Lookup
 from reconciliation.policy import assess
-from reconciliation.providers import registry
 from reconciliation.providers.base import (
     FindingKind,
     NotSentSeen,
@@ -140,7 +139,7 @@ def send_granted(*, grant_id: str) -> str:
     if go.replayed:
         # Another task minted this attempt and may be sending it right now.
         return ""
-    outcome = registry.adapter(go.provider).send(_outgoing(go, asked_at))
+    outcome = effective.adapter(go.provider).send(_outgoing(go, asked_at))
     try:
         _report(go, outcome)
     except Refusal as refusal:

@@ -32,6 +32,7 @@ from console.embedded import EmbeddedServers, folders, valkey
 from console.settings import database
 from reconciliation.providers import registry
 from tests import chromium
+from tests.contract.matrix import MatrixPlugin
 from tests.processes import (
     ROOT,
     Process,
@@ -72,6 +73,10 @@ def urls() -> Urls:
 # --- Servers -------------------------------------------------------------------------------------------
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(MatrixPlugin(config), "contract matrix")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
     config = session.config
@@ -91,6 +96,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     settings.RECOURSE_DATABASE_OWNER_URL = found.owner
     settings.BROKER_URL = settings.CELERY_BROKER_URL = found.broker
     celery_app.conf.broker_url = found.broker
+    # In this process contracts are read again when one was tightened: a page's queries can then be counted.
+    settings.RECOURSE_PROVIDERS_CHECK_SECONDS = 3600.0
 
 
 def pytest_configure_node(node: Any) -> None:
@@ -217,6 +224,10 @@ def _empty_database(case: TransactionTestCase) -> None:
         connection.execute(sql.SQL("TRUNCATE {} RESTART IDENTITY CASCADE").format(sql.SQL(", ").join(names)))
         for name in guarded:
             connection.execute(sql.SQL("ALTER TABLE {} ENABLE TRIGGER USER").format(name))
+    if sql.Identifier("reconciliation_tightening") in names:
+        from reconciliation import effective
+
+        effective.forget()
 
 
 TransactionTestCase._fixture_teardown = _empty_database  # type: ignore[method-assign]

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
 from django.conf import settings
 
-from reconciliation.contracts import AnswerPattern, ProviderAccount
+from reconciliation.contracts import AnswerPattern, Contract, ProviderAccount
 from reconciliation.providers.base import Adapter
 from reconciliation.providers.declaration import Declared, read_file
 from reconciliation.providers.http_declared import HttpDeclared
@@ -35,7 +35,8 @@ class UnknownProvider(Invalid):
 @dataclass
 class _Registry:
     declared: dict[str, Declared]
-    adapters: dict[str, HttpDeclared] = field(default_factory=dict)
+    # By account and by the contract that it concludes by, which an administrator may have tightened.
+    adapters: dict[tuple[str, Contract], HttpDeclared] = field(default_factory=dict)
 
 
 _lock = threading.Lock()
@@ -53,14 +54,19 @@ def all_accounts() -> tuple[ProviderAccount, ...]:
     return tuple(declared[slug].account for slug in sorted(declared))
 
 
-def adapter(slug: str) -> Adapter:
-    """The adapter of this account, made once in each process."""
+def adapter(slug: str, *, contract: Contract | None = None) -> Adapter:
+    """The adapter of this account, made once in each process; it concludes by `contract`, if one is given.
+
+    Only `reconciliation.effective` knows the contract in force; without one it is the declared.
+    """
     declared = _declared(slug)
     registry = _registry()
+    key = slug, contract or declared.account.contract
     with _lock:
-        if slug not in registry.adapters:
-            registry.adapters[slug] = HttpDeclared(declared)
-        return registry.adapters[slug]
+        if key not in registry.adapters:
+            account = replace(declared.account, contract=key[1])
+            registry.adapters[key] = HttpDeclared(replace(declared, account=account))
+        return registry.adapters[key]
 
 
 def undecided_answers(slug: str) -> tuple[AnswerPattern, ...]:
