@@ -7,12 +7,15 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
 BIN := .venv/bin
 STAMP := .venv/.installed
+# The contract suite's peers that others wrote, from npm.
+PEERS := tests/contract/peers
+PEERS_STAMP := $(PEERS)/node_modules/.installed
 # Whole files to one worker, so that what a module starts once is started once.
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
 PYTEST_SELECTION ?=
 DEMO_ARGS ?=
 
-.PHONY: help demo demo-reset test lint format bench screenshots clean
+.PHONY: help demo demo-reset test lint format bench screenshots matrix peers clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +38,18 @@ demo: $(STAMP) ## everything running on this machine, with real cases; Ctrl-C st
 demo-reset: $(STAMP) ## the demo from an empty database
 	@exec $(BIN)/python manage.py demo --reset --die-with-parent $(DEMO_ARGS)
 
-test: $(STAMP) ## the whole suite, embedded servers and browser included
+# Where there is no Node the tests that need the peers skip and say so; in CI they fail.
+$(PEERS_STAMP): $(PEERS)/package.json $(PEERS)/package-lock.json
+	@if command -v npm >/dev/null; then \
+		echo "Installing the contract suite's peers (a few seconds) …"; \
+		npm ci --prefix $(PEERS) --ignore-scripts --no-audit --no-fund --silent && touch $@ || { \
+			echo "The contract suite's peers could not be installed." >&2; [ -z "$$CI" ]; }; \
+	else \
+		echo "Node isn't installed, so nothing is tested against the peers from npm." >&2; [ -z "$$CI" ]; fi
+
+peers: $(PEERS_STAMP) ## other people's stand-ins for providers, which the contract suite runs against
+
+test: $(STAMP) $(PEERS_STAMP) ## the whole suite, embedded servers and browser included
 	@$(BIN)/python -m pytest $(PYTEST_ARGS) $(if $(PYTEST_SELECTION),-m "$(PYTEST_SELECTION)")
 
 lint: $(STAMP) ## style, types, import law
@@ -53,6 +67,10 @@ bench: $(STAMP) ## what an effect costs, beside a plain psycopg loop; writes bui
 
 screenshots: $(STAMP) ## pictures of the console for the README
 	@exec $(BIN)/python -m tests.browser.screenshots
+
+matrix: $(STAMP) $(PEERS_STAMP) ## run the contract suite and write what came of it into docs/providers/matrix.md
+	@$(BIN)/python -m pytest -q tests/contract
+	@$(BIN)/python -m tests.contract.matrix_page
 
 clean: ## caches and build results; keeps .venv and the demo's data
 	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

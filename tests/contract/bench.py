@@ -1,0 +1,188 @@
+"""One adapter at one peer: what it sends and asks goes through the fault proxy, what happened the peer says.
+
+A bench never takes the adapter's word for an effect. It counts at the peer, past the proxy: by the peer's own
+counters where it has some, else by listing what the peer holds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from reconciliation.contracts import Contract
+from reconciliation.providers.base import (
+    Adapter,
+    Finding,
+    OutgoingOperation,
+    Question,
+    SendOutcome,
+    elapsed_seconds,
+)
+from reconciliation.providers.declaration import read_file
+from reconciliation.providers.http_declared import HttpDeclared
+from reconciliation.providers.registry import SHIPPED
+from runs.canonical import canonical_bytes
+from runs.ids import new_id
+from runs.money import Money
+from tests.fault_proxy import FaultProxy
+from tests.sandbox_client import new_client
+
+WITHIN_MS = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One operation in a place of its own at the peer, so that its effects can be counted there."""
+
+    tool: str
+    payload: dict[str, Any]
+    # The same place and effect, other content: what a changed payload under the same key would be.
+    other: dict[str, Any]
+    # A request that the peer is known to refuse, in the same place.
+    refused: dict[str, Any] = field(default_factory=dict)
+    amount: Money | None = None
+    # Where the peer holds the effects of this order and of no other.
+    place: str = ""
+    operation_id: str = field(default_factory=lambda: new_id("op"))
+    key: str = field(default_factory=lambda: f"rk-{new_id('t').lower().replace('_', '-')}")
+    # The peer's clock is the machine's.
+    first_sent_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def changed(self) -> Order:
+        """The same key for other content."""
+        return replace(self, payload=self.other)
+
+    def impossible(self) -> Order:
+        """The same key for what the peer refuses."""
+        assert self.refused, "this order can't be refused"
+        return replace(self, payload=self.refused)
+
+
+class Bench(ABC):
+    """An adapter, its peer and the proxy between them; close it after the test."""
+
+    # How many effects the peer makes of one key that is sent again; 2 where it ignores keys.
+    effects_of_a_repeat = 1
+    # How many first sends at once the concurrent case makes.
+    at_once = 5
+
+    def __init__(self, peer_url: str) -> None:
+        self.peer_url = peer_url
+        self.proxy = FaultProxy(peer_url)
+        self.adapter = self.make_adapter()
+
+    def close(self) -> None:
+        if isinstance(self.adapter, HttpDeclared):
+            self.adapter.close()
+        self.proxy.close()
+
+    @property
+    def contract(self) -> Contract:
+        return self.adapter.contract
+
+    @abstractmethod
+    def make_adapter(self) -> Adapter:
+        """The adapter as it is shipped, with the proxy for the provider's address."""
+
+    @abstractmethod
+    def order(self) -> Order:
+        """A fresh operation in a place of its own."""
+
+    @abstractmethod
+    def held(self, order: Order) -> list[str]:
+        """The references of the effects that the peer holds in the order's place, counted there."""
+
+    def send(
+        self,
+        order: Order,
+        *,
+        attempt: int = 1,
+        within_ms: int = WITHIN_MS,
+        payload_bytes: bytes | None = None,
+    ) -> SendOutcome:
+        return self.adapter.send(
+            OutgoingOperation(
+                operation_id=order.operation_id,
+                idempotency_key=order.key,
+                tool=order.tool,
+                payload_bytes=payload_bytes or canonical_bytes(order.payload),
+                payload=order.payload,
+                amount=order.amount,
+                attempt_id=f"attempt-{attempt}",
+                attempt_number=attempt,
+                start_by=elapsed_seconds() + WITHIN_MS / 1000,
+                request_within_ms=within_ms,
+            )
+        )
+
+    def send_refused(self, order: Order) -> SendOutcome:
+        """A first send that the peer refuses."""
+        return self.send(order.impossible())
+
+    def send_duplicate(self, order: Order) -> SendOutcome:
+        """A second effect for the same operation, as one made past the key's protection would be."""
+        return self.send(replace(order, key=f"{order.key}-2"), attempt=2)
+
+    def look_up(self, order: Order, *, asked_after_ms: int = 60_000, reference: str | None = None) -> Finding:
+        """Ask, as if it were that long after the first send; by then every attempt is quiet."""
+        return self.adapter.look_up(
+            Question(
+                operation_id=order.operation_id,
+                idempotency_key=order.key,
+                tool=order.tool,
+                payload=order.payload,
+                amount=order.amount,
+                first_sent_at=order.first_sent_at,
+                last_quiet_at=self.contract.quiet_at(order.first_sent_at),
+                asked_at=order.first_sent_at + timedelta(milliseconds=asked_after_ms),
+                reference=reference,
+            )
+        )
+
+
+class DeclaredBench(Bench):
+    """A shipped TOML file at a peer that speaks HTTP."""
+
+    slug: str
+    # The variable that names the provider's address, and what follows the peer's address in it.
+    url_name: str
+    url_path = ""
+    environ: Mapping[str, str] = {}
+
+    def __init__(self, peer_url: str) -> None:
+        self.http = new_client(peer_url)
+        super().__init__(peer_url)
+
+    def close(self) -> None:
+        super().close()
+        self.http.close()
+
+    def make_adapter(self) -> Adapter:
+        name = f"{self.slug}.toml"
+        declared = read_file(
+            SHIPPED / name,
+            shown_as=name,
+            environ={**self.environ, self.url_name: f"{self.proxy.url}{self.url_path}"},
+        )
+        assert declared.account.configured, f"{name} wants {declared.account.missing}"
+        return HttpDeclared(declared)
+
+    def peer(self, method: str, path: str, **how: Any) -> Any:
+        """Ask the peer itself, past the proxy, in no way of the adapter's; its answer as JSON."""
+        answer = self.http.request(method, path, **how)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text[:500]}"
+        return answer.json()
+
+
+def host_of(url: str) -> str:
+    return urlsplit(url).netloc
+
+
+def basic(user: str, password: str = "") -> httpx.BasicAuth:
+    return httpx.BasicAuth(user, password)

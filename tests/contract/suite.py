@@ -1,0 +1,215 @@
+"""The cases that every adapter is put through, each as what must be true of an outcome and at the peer.
+
+What is expected follows from the adapter's own contract, so a contract that promises more than its peer
+keeps fails here, unless the difference is declared as a departure of the peer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+
+from reconciliation.contracts import LookupKind, OnInFlight, OnOtherPayload
+from reconciliation.providers.base import (
+    Candidate,
+    Finding,
+    Found,
+    Inconclusive,
+    NotFound,
+    ReceiptSeen,
+    RejectedSeen,
+    SendOutcome,
+    Several,
+    UnknownSeen,
+)
+from tests.contract.bench import Bench
+from tests.contract.matrix import Case, Run
+from tests.fault_proxy import WAIT_SECONDS, Fault, How, Where
+
+# Past the end of a window, by a little more than a peer's clock is coarse.
+PAST_MS = 2_000
+LOST_REPLIES = {
+    "closed": Fault(where=Where.REPLY, how=How.CLOSE),
+    "reset": Fault(where=Where.REPLY, how=How.RESET),
+    "cut in the head": Fault(where=Where.REPLY, how=How.CLOSE, after_bytes=20),
+    "cut in the body": Fault(where=Where.REPLY, how=How.CLOSE, after_bytes=5, in_body=True),
+}
+
+
+def sends(bench: Bench) -> None:
+    """A send brings a receipt, the peer holds one effect, and a lookup finds the same."""
+    order = bench.order()
+    sent = received(bench.send(order))
+    assert bench.held(order) == [sent.receipt.reference]
+    if bench.contract.has_lookup:
+        assert_shows(bench.look_up(order), sent.receipt.reference)
+    assert bench.held(order) == [sent.receipt.reference], "asking changed something"
+
+
+def sends_the_same_key_again(bench: Bench) -> None:
+    """The same key again is the same effect where keys are honoured, and a second one where not."""
+    order = bench.order()
+    first, again = received(bench.send(order)), received(bench.send(order, attempt=2))
+    held = bench.held(order)
+    assert len(held) == bench.effects_of_a_repeat
+    assert set(held) == {first.receipt.reference, again.receipt.reference}
+    assert not first.replayed
+
+
+def sends_the_same_key_for_another_payload(bench: Bench) -> None:
+    """What the same key gets for other content is never taken for a receipt of that content."""
+    order = bench.order()
+    first = received(bench.send(order))
+    other = bench.send(order.changed(), attempt=2)
+    if bench.contract.on_other_payload is OnOtherPayload.PERFORMED or bench.effects_of_a_repeat > 1:
+        assert sorted(bench.held(order)) == sorted(
+            [first.receipt.reference, received(other).receipt.reference]
+        )
+        return
+    assert not isinstance(other, ReceiptSeen), other.summary
+    if isinstance(other, RejectedSeen):
+        assert not other.speaks_for_first, "a refusal of other content says nothing about the first attempt"
+    assert bench.held(order) == [first.receipt.reference]
+
+
+def sends_at_once(bench: Bench) -> None:
+    """Of first sends at once each says what it knows, and the peer makes what it makes of a repeat."""
+    order = bench.order()
+    outcomes: list[SendOutcome] = []
+    ready = threading.Barrier(bench.at_once)
+
+    def send(attempt: int) -> None:
+        ready.wait(WAIT_SECONDS)
+        outcomes.append(bench.send(order, attempt=attempt))
+
+    threads = [threading.Thread(target=send, args=(number + 1,)) for number in range(bench.at_once)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(WAIT_SECONDS)
+    assert len(outcomes) == bench.at_once
+    receipts = {one.receipt.reference for one in outcomes if isinstance(one, ReceiptSeen)}
+    assert not any(isinstance(one, RejectedSeen) and one.speaks_for_first for one in outcomes), outcomes
+    held = bench.held(order)
+    if bench.effects_of_a_repeat > 1:
+        assert len(held) == bench.at_once
+    else:
+        assert len(held) == 1
+        if bench.contract.on_in_flight is not OnInFlight.REFUSED:
+            assert all(isinstance(one, ReceiptSeen) for one in outcomes), outcomes
+    assert receipts <= set(held)
+    assert receipts
+
+
+def loses_the_reply(bench: Bench) -> None:
+    """A reply that is lost in any way is unknown; the lookup finds the effect, and makes no other."""
+    for name, fault in LOST_REPLIES.items():
+        order = bench.order()
+        bench.proxy.fault(fault)
+        outcome = bench.send(order)
+        assert isinstance(outcome, UnknownSeen), f"{name}: {outcome.summary}"
+        assert bench.proxy.struck.is_set(), name
+        held = bench.held(order)
+        assert len(held) == 1, name
+        finding = bench.look_up(order)
+        if bench.contract.has_lookup:
+            assert_shows(finding, held[0])
+        else:
+            assert isinstance(finding, Inconclusive), name
+        assert bench.held(order) == held, name
+
+
+def is_refused(bench: Bench) -> None:
+    """A definite refusal of the first attempt is one, and the peer holds nothing."""
+    order = bench.order()
+    outcome = bench.send_refused(order)
+    assert isinstance(outcome, RejectedSeen), outcome.summary
+    assert outcome.speaks_for_first
+    assert bench.held(order) == []
+
+
+def shows_nothing(bench: Bench) -> None:
+    """What was never sent isn't found; that is proof only where, and when, the contract lets it be."""
+    order = bench.order()
+    provable_at = bench.contract.absence_provable_at(bench.contract.quiet_at(order.first_sent_at))
+    if provable_at is None:
+        finding = bench.look_up(order)
+        assert isinstance(finding, NotFound), finding.summary
+        assert not finding.proof
+        return
+    provable_ms = int((provable_at - order.first_sent_at) / timedelta(milliseconds=1))
+    early = bench.look_up(order, asked_after_ms=provable_ms - 1)
+    late = bench.look_up(order, asked_after_ms=provable_ms)
+    assert isinstance(early, NotFound), early.summary
+    assert isinstance(late, NotFound), late.summary
+    assert (early.proof, late.proof) == (False, True)
+
+
+def shows_several(bench: Bench) -> None:
+    """Two effects for one operation are several: a conflict for people, and never the one that fits."""
+    order = bench.order()
+    received(bench.send(order))
+    bench.send_duplicate(order)
+    held = bench.held(order)
+    assert len(held) == 2
+    finding = bench.look_up(order)
+    match bench.contract.lookup:
+        case LookupKind.NONE:
+            assert isinstance(finding, Inconclusive), finding.summary
+        case _ if can_be_named(bench):
+            assert isinstance(finding, Several), finding.summary
+            assert sorted(one.reference for one in finding.receipts) == sorted(held)
+        case _:
+            assert isinstance(finding, Candidate), finding.summary
+            assert sorted(one.reference for one in finding.receipts) == sorted(held)
+
+
+def assert_shows(finding: Finding, reference: str) -> None:
+    """A lookup shows exactly this effect: found, or alike where nothing of ours can be read from it."""
+    assert isinstance(finding, Found | Candidate), finding.summary
+    assert [one.reference for one in finding.receipts] == [reference]
+
+
+def can_be_named(bench: Bench) -> bool:
+    """Whether a record can carry our key or reference."""
+    receipt = bench.contract.receipt
+    return receipt.key is not None or receipt.reference is not None
+
+
+def received(outcome: SendOutcome) -> ReceiptSeen:
+    assert isinstance(outcome, ReceiptSeen), f"{outcome.summary} {outcome.exchange.body[:500]}"
+    return outcome
+
+
+def closes_the_window(bench: Bench, advance_clock: Callable[[int], None]) -> None:
+    """Past its window the same key makes a second effect, as the contract warned before that instant."""
+    order = bench.order()
+    window_ms = bench.contract.dedup_window_ms
+    ends_at = bench.contract.key_ends_at(order.first_sent_at)
+    assert window_ms is not None
+    assert ends_at is not None
+    assert ends_at < order.first_sent_at + timedelta(milliseconds=window_ms)
+    first = received(bench.send(order))
+    advance_clock(window_ms - bench.contract.window_margin_ms)
+    inside = received(bench.send(order, attempt=2))
+    assert inside.receipt.reference == first.receipt.reference
+    assert len(bench.held(order)) == 1
+    advance_clock(bench.contract.window_margin_ms + PAST_MS)
+    past = received(bench.send(order, attempt=3))
+    assert not past.replayed
+    assert sorted(bench.held(order)) == sorted([first.receipt.reference, past.receipt.reference])
+
+
+# The cases as they run where a subject says nothing else. Lag and a closed window need a peer whose clock
+# can be moved, so these are each subject's own.
+DEFAULTS: dict[Case, Run] = {
+    Case.SEND: sends,
+    Case.SAME_KEY: sends_the_same_key_again,
+    Case.OTHER_PAYLOAD: sends_the_same_key_for_another_payload,
+    Case.CONCURRENT: sends_at_once,
+    Case.LOST_REPLY: loses_the_reply,
+    Case.REFUSAL: is_refused,
+    Case.ABSENCE: shows_nothing,
+    Case.SEVERAL: shows_several,
+}
