@@ -10,6 +10,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+# With this import Django knows the tables of that module too.
+from reconciliation.gate_models import BECAUSE_LENGTH_MAX
 from reconciliation.states import Action, CaseKind, CaseState, Resolution
 from runs.models import DIGEST_LENGTH, ID_LENGTH, NAME_LENGTH, Evidence, Grant, Operation, Run, Team, one_of
 
@@ -41,8 +43,14 @@ class Case(models.Model):
     next_lookup_at = models.DateTimeField(null=True)
     lookups_count = models.IntegerField(default=0)
     lookups_failed_count = models.IntegerField(default=0)
+    # The claim carries the number, which grows with each, so that a later claim outdates every earlier one.
     lookup_claim = models.CharField(max_length=40, blank=True)
+    lookup_claim_number = models.IntegerField(db_default=0)
     lookup_claimed_until_at = models.DateTimeField(null=True)
+    # How many lookups in a row were begun and never came back: each may have taken its worker with it.
+    lookups_lost_count = models.IntegerField(db_default=0)
+    # Why it was parked; empty while it isn't.
+    parked_because = models.CharField(max_length=BECAUSE_LENGTH_MAX, blank=True, db_default="")
 
     # What the queue is sorted and filtered by.
     provider_slug = models.CharField(max_length=NAME_LENGTH)
@@ -84,9 +92,17 @@ class Case(models.Model):
                 name="case_queue",
                 condition=Q(state="needs_decision"),
             ),
-            # The sweeper and the lookup workers: what is due, oldest first.
+            # The sweeper and the lookup workers: what is due at an account, oldest first.
             models.Index(
-                fields=["next_lookup_at"], name="case_lookup_due", condition=Q(next_lookup_at__isnull=False)
+                fields=["provider_slug", "next_lookup_at", "id"],
+                name="case_lookup_due_here",
+                condition=Q(next_lookup_at__isnull=False),
+            ),
+            # How many lookups of an account are being made: never more than the cap, so a few rows.
+            models.Index(
+                fields=["provider_slug", "lookup_claimed_until_at"],
+                name="case_lookup_under_way",
+                condition=~Q(lookup_claim=""),
             ),
             models.Index(fields=["team", "state", "-opened_at", "-id"], name="case_by_state"),
             models.Index(

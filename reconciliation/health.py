@@ -1,0 +1,223 @@
+"""How asking one provider account goes: limiter, breaker, what waits and how fast it gets less.
+
+A read model: nothing here locks or changes anything, every count is bounded, and the figures of the last hour
+are sums of at most sixty rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db.models import Q
+
+from reconciliation import admission, limiting
+from reconciliation.accounts import account_of
+from reconciliation.admission import Held
+from reconciliation.breaking import BreakerState
+from reconciliation.gate_models import LookupTally
+from reconciliation.models import Case
+from reconciliation.states import CaseState
+
+# Counts of cases stop here; "50,000+" says all that an operator can act on.
+BACKLOG_MAX = 50_000
+HOUR = timedelta(hours=1)
+# Over how many whole minutes, and the running one, the speed is taken.
+SPEED_MINUTES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinuteHealth:
+    """One minute's counts of lookups; `mean_ms` is None where none was made."""
+
+    minute_at: datetime
+    asked: int
+    answered: int
+    failed: int
+    told_to_wait: int
+    settled: int
+    handed_over: int
+    mean_ms: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookupsHealth:
+    """The lookups of the last hour: made, answered, failed; cases settled by one, and put to a person.
+
+    `told_to_wait` of those that failed came with a time to come back at. `minutes` has the minutes in which
+    there were any, oldest first.
+    """
+
+    asked: int
+    answered: int
+    failed: int
+    told_to_wait: int
+    settled: int
+    handed_over: int
+    mean_ms: float | None
+    last_failure: str
+    last_failed_at: datetime | None
+    minutes: tuple[MinuteHealth, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimiterHealth:
+    """The token bucket: `tokens` of at most `burst` are there now (below zero: slots taken ahead).
+
+    `paused_until_at` is set while the provider has asked to be left alone.
+    """
+
+    per_second: float
+    burst: int
+    tokens: float
+    next_slot_at: datetime | None
+    at_once: int
+    at_once_max: int
+    paused_until_at: datetime | None
+    paused_because: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class BreakerHealth:
+    """The breaker; `since_at` is when it got into its state, None if it was never open."""
+
+    state: BreakerState
+    failures_in_a_row: int
+    since_at: datetime | None
+    probe_at: datetime | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BacklogHealth:
+    """The cases that wait to be looked up here; counts up to `count_max`.
+
+    `due` could be asked about now, the oldest since `oldest_due_at`; `later` are due later by their own
+    backoff, the next at `next_due_at`. `looked_up_per_second` and `settled_per_second` are those of the last
+    minutes; `seconds_left` is how long the due ones take at that speed, None where there is none to tell.
+    """
+
+    due: int
+    oldest_due_at: datetime | None
+    later: int
+    next_due_at: datetime | None
+    count_max: int
+    looked_up_per_second: float
+    settled_per_second: float
+    seconds_left: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountHealth:
+    """Everything about asking one account, as it was at `at`. `held` says why no lookup may go out now."""
+
+    slug: str
+    at: datetime
+    lookups: LookupsHealth
+    limiter: LimiterHealth
+    breaker: BreakerHealth
+    backlog: BacklogHealth
+    held: Held | None
+
+    @property
+    def sentence(self) -> str:
+        """Why nothing goes out, in words; "" if a lookup may go out now."""
+        return self.held.sentence if self.held is not None else ""
+
+
+def account_health(slug: str, now: datetime) -> AccountHealth:
+    """How asking the account goes, at `now` of the database's clock: six queries, whatever the backlog."""
+    contract = account_of(slug).contract
+    gate = admission.gate_of(slug)
+    at_once = admission.under_way(slug, now=now)
+    rate = limiting.rate_of(contract.rate_limit_per_second)
+    minutes = _minutes(slug, now)
+    breaker = admission.breaker_of(gate)
+    paused = gate.paused_until_at is not None and now < gate.paused_until_at
+    return AccountHealth(
+        slug=slug,
+        at=now,
+        lookups=LookupsHealth(
+            asked=sum(one.asked for one in minutes),
+            answered=sum(one.answered for one in minutes),
+            failed=sum(one.failed for one in minutes),
+            told_to_wait=sum(one.told_to_wait for one in minutes),
+            settled=sum(one.settled for one in minutes),
+            handed_over=sum(one.handed_over for one in minutes),
+            mean_ms=_mean([(one.mean_ms or 0.0, one.asked) for one in minutes]),
+            last_failure=gate.failed_because,
+            last_failed_at=gate.failed_at,
+            minutes=minutes,
+        ),
+        limiter=LimiterHealth(
+            per_second=rate.per_second,
+            burst=rate.burst,
+            tokens=limiting.level(gate.next_slot_at, rate=rate, now=now),
+            next_slot_at=gate.next_slot_at,
+            at_once=at_once,
+            at_once_max=admission.LOOKUPS_AT_ONCE_MAX,
+            paused_until_at=gate.paused_until_at if paused else None,
+            paused_because=gate.paused_because if paused else "",
+        ),
+        breaker=BreakerHealth(
+            state=breaker.state,
+            failures_in_a_row=breaker.failures_count,
+            since_at=breaker.since_at,
+            probe_at=breaker.probe_at,
+        ),
+        backlog=_backlog(slug, minutes, now),
+        held=admission.standing(gate, contract=contract, at_once=at_once, now=now),
+    )
+
+
+def _minutes(slug: str, now: datetime) -> tuple[MinuteHealth, ...]:
+    rows = LookupTally.objects.filter(account=slug, minute_at__gt=now - HOUR, minute_at__lte=now)
+    return tuple(
+        MinuteHealth(
+            minute_at=row.minute_at,
+            asked=row.asked_count,
+            answered=row.answered_count,
+            failed=row.failed_count,
+            told_to_wait=row.told_to_wait_count,
+            settled=row.settled_count,
+            handed_over=row.handed_over_count,
+            mean_ms=row.duration_ms_sum / row.asked_count if row.asked_count else None,
+        )
+        for row in rows.order_by("minute_at")
+    )
+
+
+def _mean(weighted: list[tuple[float, int]]) -> float | None:
+    total = sum(weight for _, weight in weighted)
+    return sum(value * weight for value, weight in weighted) / total if total else None
+
+
+def _backlog(slug: str, minutes: tuple[MinuteHealth, ...], now: datetime) -> BacklogHealth:
+    # Those without a planned lookup aren't in the index that this reads.
+    planned = Case.objects.filter(provider_slug=slug, next_lookup_at__isnull=False).exclude(
+        state=CaseState.RESOLVED
+    )
+    unclaimed = planned.filter(Q(lookup_claim="") | Q(lookup_claimed_until_at__lte=now))
+    due = unclaimed.filter(next_lookup_at__lte=now).order_by("next_lookup_at", "id")
+    later = planned.filter(next_lookup_at__gt=now).order_by("next_lookup_at", "id")
+    due_count = due[:BACKLOG_MAX].count()
+    looked_up, settled = _speed(minutes, now)
+    return BacklogHealth(
+        due=due_count,
+        oldest_due_at=due.values_list("next_lookup_at", flat=True).first(),
+        later=later[:BACKLOG_MAX].count(),
+        next_due_at=later.values_list("next_lookup_at", flat=True).first(),
+        count_max=BACKLOG_MAX,
+        looked_up_per_second=looked_up,
+        settled_per_second=settled,
+        seconds_left=due_count / looked_up if due_count and looked_up else None,
+    )
+
+
+def _speed(minutes: tuple[MinuteHealth, ...], now: datetime) -> tuple[float, float]:
+    """Lookups and settled cases a second since the first lookup of the last few minutes."""
+    since = now.replace(second=0, microsecond=0) - timedelta(minutes=SPEED_MINUTES)
+    recent = [one for one in minutes if one.minute_at >= since]
+    if not recent:
+        return 0.0, 0.0
+    seconds = max(1.0, (now - recent[0].minute_at).total_seconds())
+    return sum(one.asked for one in recent) / seconds, sum(one.settled for one in recent) / seconds
