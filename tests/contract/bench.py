@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -27,6 +26,7 @@ from reconciliation.providers.base import (
 from reconciliation.providers.declaration import read_file
 from reconciliation.providers.http_declared import HttpDeclared
 from reconciliation.providers.registry import SHIPPED
+from reconciliation.providers.transport import Transport
 from runs.canonical import canonical_bytes
 from runs.ids import new_id
 from runs.money import Money
@@ -75,20 +75,28 @@ class Bench(ABC):
     def __init__(self, peer_url: str) -> None:
         self.peer_url = peer_url
         self.proxy = FaultProxy(peer_url)
-        self.adapter = self.make_adapter()
+        self.adapter = self.adapter_at(self.proxy.url)
 
     def close(self) -> None:
+        self.close_adapter()
+        self.proxy.close()
+
+    def close_adapter(self) -> None:
         if isinstance(self.adapter, HttpDeclared):
             self.adapter.close()
-        self.proxy.close()
+
+    def move(self, url: str, *, sending: Transport | None = None) -> None:
+        """Let the adapter believe that the provider is elsewhere, or send over a transport of the test's."""
+        self.close_adapter()
+        self.adapter = self.adapter_at(url, sending=sending)
 
     @property
     def contract(self) -> Contract:
         return self.adapter.contract
 
     @abstractmethod
-    def make_adapter(self) -> Adapter:
-        """The adapter as it is shipped, with the proxy for the provider's address."""
+    def adapter_at(self, url: str, *, sending: Transport | None = None) -> Adapter:
+        """The adapter as it is shipped, with this for the provider's address."""
 
     @abstractmethod
     def order(self) -> Order:
@@ -163,25 +171,21 @@ class DeclaredBench(Bench):
         super().close()
         self.http.close()
 
-    def make_adapter(self) -> Adapter:
+    def adapter_at(self, url: str, *, sending: Transport | None = None) -> Adapter:
         name = f"{self.slug}.toml"
         declared = read_file(
             SHIPPED / name,
             shown_as=name,
-            environ={**self.environ, self.url_name: f"{self.proxy.url}{self.url_path}"},
+            environ={**self.environ, self.url_name: f"{url}{self.url_path}"},
         )
         assert declared.account.configured, f"{name} wants {declared.account.missing}"
-        return HttpDeclared(declared)
+        return HttpDeclared(declared, sending=sending)
 
     def peer(self, method: str, path: str, **how: Any) -> Any:
         """Ask the peer itself, past the proxy, in no way of the adapter's; its answer as JSON."""
         answer = self.http.request(method, path, **how)
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text[:500]}"
         return answer.json()
-
-
-def host_of(url: str) -> str:
-    return urlsplit(url).netloc
 
 
 def basic(user: str, password: str = "") -> httpx.BasicAuth:

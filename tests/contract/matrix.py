@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 BUILT = ROOT / "build" / "contract-matrix.json"
 PROPERTY = "contract_row"
+# What the case of a send that fails on its way begins with.
+FAULT = "fault: "
 
 
 class Case(StrEnum):
@@ -72,6 +74,8 @@ class Subject:
     bench: Callable[[Peers], Bench]
     cases: Mapping[Case, Check]
     not_run: Mapping[Case, str] = field(default_factory=dict)
+    # Whether the payload's own bytes are sent, so that a long request can be made.
+    takes_big: bool = False
 
     def __post_init__(self) -> None:
         both = set(self.cases) & set(self.not_run)
@@ -109,6 +113,15 @@ class Row:
         return row
 
 
+@dataclass(frozen=True, kw_only=True)
+class Untested:
+    """A fact that a contract states and that no peer here can show."""
+
+    provider: str
+    fact: str
+    why: str
+
+
 def row_of(subject: Subject, case: Case) -> Row:
     """The row that this cell has when its test passes."""
     check = subject.cases[case]
@@ -120,6 +133,16 @@ def row_of(subject: Subject, case: Case) -> Row:
         result=Result.DEPARTURE if check.departure else Result.PASSED,
         fact=check.departure,
         source=check.source,
+    )
+
+
+def fault_row(subject: Subject, failure: str) -> Row:
+    """The row of a send that fails in this way between this adapter and this peer."""
+    return Row(
+        adapter=subject.adapter,
+        peer=subject.peer,
+        independent=subject.independent,
+        case=f"{FAULT}{failure}",
     )
 
 

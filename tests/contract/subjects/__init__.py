@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from tests.contract.matrix import Subject
+from tests.contract.matrix import Subject, Untested
 from tests.contract.subjects import sandbox
 
 SUBJECTS: tuple[Subject, ...] = (*sandbox.SUBJECTS,)
+
+# Those whose sends are made to fail in every way there is.
+FAULTED: tuple[Subject, ...] = (sandbox.SUPPLIER,)
+
+# What the contracts state and none of these peers can show.
+UNTESTED: tuple[Untested, ...] = ()

@@ -121,6 +121,7 @@ def _keyed(account: str) -> Subject:
             Case.CLOSED_WINDOW: Check(run=closes_its_window),
         },
         not_run={} if account in LAGGING else {Case.LAG: "its effects show at once"},
+        takes_big=True,
     )
 
 
@@ -136,4 +137,5 @@ COURIER = Subject(
     not_run={Case.ABSENCE: "it can't be asked", Case.LAG: "it can't be asked"},
 )
 
-SUBJECTS = (*(_keyed(name) for name in ("supplier", "payments", "desk", "mail", "legacy")), COURIER)
+SUPPLIER = _keyed("supplier")
+SUBJECTS = (SUPPLIER, *(_keyed(name) for name in ("payments", "desk", "mail", "legacy")), COURIER)
