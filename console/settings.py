@@ -17,6 +17,8 @@ import structlog
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
+from reconciliation.providers.reach import ListedHost, parse_listing
+
 BASE_DIR: Final = Path(__file__).resolve().parent.parent
 
 
@@ -49,6 +51,14 @@ def number(name: str, *, default: float, minimum: float) -> float:
 def words(name: str, *, separator: str = ",") -> list[str]:
     """Read a list variable; empty items are dropped."""
     return [item.strip() for item in os.environ.get(name, "").split(separator) if item.strip()]
+
+
+def listed_hosts(name: str) -> list[ListedHost]:
+    """Read a list of hosts with what they may lead to: `shop.internal:8443=private, 127.0.0.1=loopback`."""
+    try:
+        return [parse_listing(item) for item in words(name)]
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name}: {error}.") from None
 
 
 def database(url: str) -> dict[str, Any]:
@@ -86,6 +96,8 @@ DEBUG = flag("RECOURSE_DEBUG", default=False)
 RECOURSE_ENVIRONMENT = os.environ.get("RECOURSE_ENVIRONMENT", "") or "Development"
 RECOURSE_STATE_DIR = os.environ.get("RECOURSE_STATE_DIR", "")
 RECOURSE_PROVIDERS_DIR = words("RECOURSE_PROVIDERS_DIR", separator=os.pathsep)
+# Where outgoing requests may go beside the accounts' own hosts, and what those may lead to beside public.
+RECOURSE_ALLOWED_PROVIDER_HOSTS = listed_hosts("RECOURSE_ALLOWED_PROVIDER_HOSTS")
 SANDBOX_URL = os.environ.get("SANDBOX_URL", "")
 
 # Without a secret of its own a process makes one up: it imports, and checks refuse to serve with it.

@@ -31,6 +31,7 @@ from console.celery import app as celery_app
 from console.embedded import EmbeddedServers, folders, valkey
 from console.settings import database
 from reconciliation.providers import registry
+from reconciliation.providers.reach import parse_listing
 from tests import chromium
 from tests.contract.matrix import MatrixPlugin
 from tests.processes import (
@@ -45,6 +46,7 @@ from tests.processes import (
 )
 
 FAST_SWEEP_SECONDS = 0.2
+LISTED_HOSTS = "127.0.0.1=loopback,localhost=loopback"
 # What migrations put in and every test may count on.
 KEPT_TABLES = ("django_migrations", "django_content_type", "auth_permission")
 
@@ -94,6 +96,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     _found.append(found)
     settings.DATABASES["default"].update(database(found.app))
     settings.RECOURSE_DATABASE_OWNER_URL = found.owner
+    # Peers of tests stand on this machine; what may be reached by default is tested by itself.
+    settings.RECOURSE_ALLOWED_PROVIDER_HOSTS = [parse_listing(item) for item in LISTED_HOSTS.split(",")]
     settings.BROKER_URL = settings.CELERY_BROKER_URL = found.broker
     celery_app.conf.broker_url = found.broker
     # In this process contracts are read again when one was tightened: a page's queries can then be counted.
@@ -312,6 +316,7 @@ def app_env(transactional_db: None, app_url: str, broker: str, tmp_path: Path) -
         "RECOURSE_SECURE_COOKIES": "0",
         "RECOURSE_LOG_FORMAT": "text",
         "RECOURSE_STATE_DIR": str(tmp_path),
+        "RECOURSE_ALLOWED_PROVIDER_HOSTS": LISTED_HOSTS,
         "SANDBOX_URL": settings.SANDBOX_URL,
     }
 

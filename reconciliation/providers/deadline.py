@@ -16,6 +16,7 @@ from typing import Any
 import httpcore
 
 from reconciliation.providers.base import elapsed_seconds
+from reconciliation.providers.reach import Reach
 
 # The longest wait for one step where the caller sets none.
 IDLE_SECONDS_MAX = 30.0
@@ -42,10 +43,15 @@ def _left(timeout: float | None, late: type[httpcore.TimeoutException]) -> float
 
 
 class DeadlineBackend(httpcore.NetworkBackend):
-    """Resolves and connects inside the deadline; the system's resolver has no time limit of its own."""
+    """Resolves and connects inside the deadline, and only as far as `reach` goes.
 
-    def __init__(self) -> None:
+    The system's resolver has no time limit of its own. The socket goes to the address that was judged, and
+    no name is resolved twice; TLS and the Host header keep the name.
+    """
+
+    def __init__(self, reach: Reach) -> None:
         self._sockets = httpcore.SyncBackend()
+        self._reach = reach
 
     def connect_tcp(
         self,
@@ -56,8 +62,12 @@ class DeadlineBackend(httpcore.NetworkBackend):
         socket_options: Iterable[_SocketOption] | None = None,
     ) -> httpcore.NetworkStream:
         ends_at = elapsed_seconds() + _left(timeout, httpcore.ConnectTimeout)
+        # Before anybody is asked where an unlisted name leads.
+        self._reach.require_listed(host, port)
+        addresses = _resolve(host, port, within=ends_at - elapsed_seconds())
+        self._reach.require_reachable(host, port, addresses)
         last: Exception | None = None
-        for address in _resolve(host, port, within=ends_at - elapsed_seconds()):
+        for address in addresses:
             left = ends_at - elapsed_seconds()
             if left <= 0:
                 raise httpcore.ConnectTimeout("connecting took too long")

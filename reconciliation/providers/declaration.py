@@ -29,6 +29,7 @@ from reconciliation.contracts import (
     VerifiedWith,
 )
 from reconciliation.providers.contract_table import read_contract
+from reconciliation.providers.reach import LISTABLE, AddressRange, ListedHost, own_host
 from reconciliation.providers.request_tables import (
     EVERY_TOOL,
     AnswerRules,
@@ -62,6 +63,8 @@ class Declared:
     http: HttpDeclaration
     # How the provider's own notices are checked and read; None where it sends none.
     webhook: WebhookRules | None = None
+    # Where this account's requests may go: its own host, with the ranges that the file lists it with.
+    own_hosts: tuple[ListedHost, ...] = ()
 
 
 def read_file(path: Path, *, shown_as: str, environ: Mapping[str, str] | None = None) -> Declared:
@@ -122,6 +125,7 @@ def _read(
         secrets={name: value for name, value in secrets.items() if value is not None},
     )
     webhook = read_webhook(top, environ)
+    own_hosts = own_host(base_url, read_ranges(top))
     tested = _tested(top)
     facts = top.tables("facts", _fact)
     region = top.text("region", "", empty=True)
@@ -153,7 +157,7 @@ def _read(
         declaration_digest=digest,
         declared_in=shown_as,
     )
-    return Declared(account=account, http=http, webhook=webhook)
+    return Declared(account=account, http=http, webhook=webhook, own_hosts=own_hosts)
 
 
 def _sending_digest(data: Mapping[str, Any]) -> str:
@@ -199,6 +203,16 @@ def _checked_url(top: Table, name: str, url: str) -> str | None:
     else:
         return url.rstrip("/")
     return None
+
+
+def read_ranges(top: Table) -> tuple[AddressRange, ...]:
+    """What the account's host may lead to beside public addresses: `reach = ["private", "loopback"]`."""
+    written = top.words("reach")
+    for word in written:
+        if word not in LISTABLE:
+            top.fault("reach", found=found_text(word), allowed="a list of private and loopback")
+            return ()
+    return tuple(AddressRange(word) for word in written)
 
 
 def _credentials(

@@ -35,6 +35,7 @@ from reconciliation.providers.conclusions import by_reference, count, inconclusi
 from reconciliation.providers.declaration import Declared
 from reconciliation.providers.matching import Reading, Subject, read_record
 from reconciliation.providers.paths import MISSING, Missing, value_at
+from reconciliation.providers.reach import environment_reach
 from reconciliation.providers.redaction import redactor_for
 from reconciliation.providers.request_building import build_question, build_send
 from reconciliation.providers.templates import Values, ValueUnusable
@@ -63,8 +64,9 @@ class HttpDeclared:
         self._account = declared.account
         self._http = declared.http
         self._redactor = redactor_for(declared.http.secrets, declared.http.redact_names)
-        self._sending = sending or Transport(keep_alive=False)
-        self._asking = asking or Transport(keep_alive=True)
+        reach = environment_reach(declared.own_hosts)
+        self._sending = sending or Transport(keep_alive=False, reach=reach)
+        self._asking = asking or Transport(keep_alive=True, reach=reach)
 
     @property
     def account(self) -> ProviderAccount:

@@ -1,4 +1,5 @@
-"""One HTTP request, with proof of how far it came. No redirects, no retries, no proxy from the environment.
+"""One HTTP request, with proof of how far it came. No redirects, no retries, no proxy from the environment,
+and no host that an administrator hasn't listed (`reach`).
 
 Why our own: whether a request was *not sent* decides whether an operation may go back to ready, and an
 exception's class doesn't tell. "Refused" and "took it and died" can share one, a write error is swallowed so
@@ -34,6 +35,7 @@ from reconciliation.providers.base import (
     elapsed_seconds,
 )
 from reconciliation.providers.deadline import IDLE_SECONDS_MAX, DeadlineBackend, deadline
+from reconciliation.providers.reach import Reach, environment_reach
 from reconciliation.providers.redaction import Redactor
 
 # Limits of each phase; the request's total deadline cuts them shorter.
@@ -117,11 +119,13 @@ class Transport:
         self,
         *,
         keep_alive: bool,
+        reach: Reach | None = None,
         connections_max: int = CONNECTIONS_MAX,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         """`keep_alive` reuses connections: right for questions. A send takes a fresh one, because a peer that
-        dies as an old connection is reused turns into an unknown outcome.
+        dies as an old connection is reused turns into an unknown outcome. `reach` is how far requests may go;
+        without one, to the hosts that the environment lists.
         """
         self._pool = httpcore.ConnectionPool(
             ssl_context=ssl_context or _trusted_certificates(),
@@ -131,7 +135,7 @@ class Transport:
             retries=0,
             http1=True,
             http2=False,
-            network_backend=DeadlineBackend(),
+            network_backend=DeadlineBackend(environment_reach() if reach is None else reach),
         )
         self._client = httpx.Client(
             transport=_PoolTransport(self._pool),

@@ -84,6 +84,8 @@ def test_each_variable_reaches_its_setting() -> None:
         ("RECOURSE_SWEEP_SECONDS", "nan"),
         ("RECOURSE_LOG_FORMAT", "xml"),
         ("RECOURSE_LOG_LEVEL", "LOUD"),
+        ("RECOURSE_ALLOWED_PROVIDER_HOSTS", "https://shop.example"),
+        ("RECOURSE_ALLOWED_PROVIDER_HOSTS", "shop.example=everything"),
         ("DATABASE_URL", "sqlite:///file"),
     ],
 )
