@@ -84,6 +84,7 @@ class LookupKind(StrEnum):
     BY_REFERENCE = "by_reference"  # an exact filter on a reference of ours that travels in the payload
     BY_LISTING = "by_listing"  # a consistent list over a period, compared by us
     BY_SEARCH = "by_search"  # a search index that lags or ranks: a hint, never a reliable answer
+    BY_RESEMBLANCE = "by_resemblance"  # records carry nothing of ours: at best one looks alike
 
 
 class CompareAs(StrEnum):
@@ -93,6 +94,10 @@ class CompareAs(StrEnum):
     TEXT = "text"  # the same text once both are written out, for providers that turn numbers into strings
     TEXT_CASELESS = "text_caseless"  # the same text whatever its case, as for currency codes
     DECIMAL_MINOR = "decimal_minor"  # ours in minor units, theirs a decimal string of the same currency
+    TEXT_WITHIN = "text_within"  # theirs contains ours, for texts that we or the provider add to
+    MEMBERS = "members"  # every member of ours, whatever else theirs has beside them
+    MD5 = "md5"  # theirs is the MD5, in hex, of our text in UTF-8
+    JSON_TEXT = "json_text"  # theirs is JSON text of the same value as ours
 
 
 class VerifiedWith(StrEnum):
@@ -108,6 +113,21 @@ class AmountForm(StrEnum):
 
     MINOR = "minor"  # an integer of minor units: 124000
     DECIMAL = "decimal"  # a decimal number, usually as a string: "1240.00"
+    DECIMAL_NEGATIVE = "decimal_negative"  # the same, written as money that leaves: "-1240.00"
+
+
+class ReferenceForm(StrEnum):
+    """How the place where our reference is holds it."""
+
+    WHOLE = "whole"  # the reference and nothing else
+    WITHIN = "within"  # somewhere in a text: a marker of ours that the template describes
+
+
+class ReplyShows(StrEnum):
+    """How much of the record a direct reply shows."""
+
+    RECORD = "record"  # what a lookup shows as well: what is missing there is a difference
+    PART = "part"  # an id and perhaps more: what it doesn't show is neither compared nor expected
 
 
 class AmountMust(StrEnum):
@@ -133,7 +153,9 @@ class ReceiptPaths:
 
     `key` is where our idempotency key is echoed, `reference` where a reference of ours that travelled in the
     request is; `our_reference` is the template of that reference (`{operation}`, `{key}`, `{payload.name}`).
-    A receipt of a provider that echoes the key must carry it, in a direct reply too.
+    A receipt of a provider that echoes the key must carry it, in a direct reply too, unless the reply shows
+    only a part. `answer_at` is where the record is inside the answer to a send ("$.ticket"); a receipt that
+    is submitted may be that answer or the record itself.
     """
 
     id: str = "$.id"
@@ -144,6 +166,9 @@ class ReceiptPaths:
     currency: str | None = None
     amount_form: AmountForm = AmountForm.MINOR
     amount_must: AmountMust = AmountMust.EQUAL
+    reference_form: ReferenceForm = ReferenceForm.WHOLE
+    reply: ReplyShows = ReplyShows.RECORD
+    answer_at: str = "$"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -161,14 +186,18 @@ class SuccessWhen:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerPattern:
-    """A kind of answer: status codes, and optionally a JSONPath in the body whose value is one of `values`.
+    """A kind of answer: status codes, and optionally a header, and a JSONPath in the body.
 
-    `statuses` holds single codes; an empty tuple means any. With a `path` and no `values`, presence counts.
+    `statuses` holds single codes; an empty tuple means any. With a `path` and no `values`, presence counts;
+    with `values`, one of the values at the path is among them. The same for `header` and `header_values`,
+    whatever their case.
     """
 
     statuses: tuple[int, ...] = ()
     path: str | None = None
     values: tuple[str, ...] = ()
+    header: str | None = None
+    header_values: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -318,6 +347,30 @@ class CredentialReference:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LookupWay:
+    """One declared way to ask, the strongest first; a `hint` proves nothing, whatever it shows or doesn't."""
+
+    name: str
+    kind: LookupKind
+    hint: bool
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MakeAbsent:
+    """A request that makes sure that an effect isn't there, for two people to decide on outside of Recourse.
+
+    It changes the provider, so it is described and shown, and never made as a lookup. `request` is its method
+    and path, `says` what it does and doesn't do.
+    """
+
+    title: str
+    request: str
+    says: str
+    documentation_url: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AccountPin:
     """What the first send of an operation fixes; where one of these has changed, the key protects nothing."""
 
@@ -355,6 +408,10 @@ class ProviderAccount:
     declaration_digest: str = ""
     declared_in: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    lookups: tuple[LookupWay, ...] = ()
+    make_absent: MakeAbsent | None = None
+    # What a worker that sends by itself has to put into its request, so that the effect can be found.
+    worker_sends: str = ""
 
     @property
     def configured(self) -> bool:

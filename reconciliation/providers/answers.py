@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import email.utils
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from reconciliation.contracts import AnswerPattern
-from reconciliation.providers.paths import Missing, value_at
+from reconciliation.providers.paths import values_at
 from reconciliation.providers.transport import Answer
 from runs.canonical import parse
 from runs.refusals import Refusal
@@ -36,25 +36,47 @@ def read_body(answer: Answer) -> Body:
         return Body(value=None, readable=False)
 
 
-def matches_any(patterns: Iterable[AnswerPattern], status: int, body: Body, *, unreadable: bool) -> bool:
-    """Whether the answer is of one of these kinds; `unreadable` is what to say where the body would tell."""
-    return any(_matches(one, status, body, unreadable=unreadable) for one in patterns)
+def matches_any(
+    patterns: Iterable[AnswerPattern],
+    status: int,
+    body: Body,
+    *,
+    unreadable: bool,
+    headers: Mapping[str, str] | None = None,
+) -> bool:
+    """Whether the answer is of one of these kinds; `unreadable` is what to say where the body would tell.
+
+    `headers` are looked up as they are: give a mapping that knows no case, or lower-case names.
+    """
+    return any(_matches(one, status, body, headers or {}, unreadable=unreadable) for one in patterns)
 
 
-def _matches(pattern: AnswerPattern, status: int, body: Body, *, unreadable: bool) -> bool:
+def _matches(
+    pattern: AnswerPattern, status: int, body: Body, headers: Mapping[str, str], *, unreadable: bool
+) -> bool:
     if pattern.statuses and status not in pattern.statuses:
+        return False
+    if pattern.header is not None and not has_header(headers, pattern.header, pattern.header_values):
         return False
     if pattern.path is None:
         return True
     if not body.readable:
         return unreadable
-    value = value_at(pattern.path, body.value)
-    if isinstance(value, Missing):
-        return False
+    found = values_at(pattern.path, body.value)
     if not pattern.values:
-        return True
-    text = "true" if value is True else "false" if value is False else str(value)
-    return not isinstance(value, dict | list) and text in pattern.values
+        return bool(found)
+    return any(_text(value) in pattern.values for value in found if not isinstance(value, dict | list))
+
+
+def has_header(headers: Mapping[str, str], name: str, values: Iterable[str]) -> bool:
+    """Whether the header is there and, where `values` are named, holds one of them, whatever its case."""
+    said = headers.get(name.lower())
+    wanted = {one.casefold() for one in values}
+    return said is not None and (not wanted or said.strip().casefold() in wanted)
+
+
+def _text(value: Any) -> str:
+    return "true" if value is True else "false" if value is False else str(value)
 
 
 def retry_after_ms(answer: Answer) -> int | None:

@@ -292,6 +292,8 @@ class _Finding:
     # None where no question was put: the provider offers no lookup, or isn't configured.
     exchange: Exchange | None = None
     receipts: tuple[Receipt, ...] = ()
+    # What was asked before, for the same finding: other ways to look, and the pages before the last.
+    earlier: tuple[Exchange, ...] = ()
 
     @property
     def evidence_digest(self) -> str:

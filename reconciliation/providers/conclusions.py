@@ -79,8 +79,14 @@ def inconclusive(
 
 
 def by_reference(receipts: Iterable[Receipt]) -> tuple[Receipt, ...]:
-    """One receipt for each id, in order; a record that a list shows twice is one record."""
-    return tuple({one.reference: one for one in receipts}.values())
+    """One receipt for each id, in order; a record that a list shows twice is one record, as shown first.
+
+    Lists of events, which show a record once for each change, are read the newest first.
+    """
+    first: dict[str, Receipt] = {}
+    for one in receipts:
+        first.setdefault(one.reference, one)
+    return tuple(first.values())
 
 
 def count(receipts: tuple[Receipt, ...]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from reconciliation.contracts import (
     AmountForm,
     AmountMust,
@@ -15,7 +17,9 @@ from reconciliation.contracts import (
     OnInFlight,
     OnOtherPayload,
     ReceiptPaths,
+    ReferenceForm,
     Replays,
+    ReplyShows,
     SuccessWhen,
     WindowKind,
 )
@@ -67,10 +71,16 @@ def read_patterns(table: Table, name: str) -> tuple[AnswerPattern, ...]:
 
 def _pattern(table: Table) -> AnswerPattern:
     pattern = AnswerPattern(
-        statuses=table.statuses("statuses"), path=table.path("path"), values=table.words("values")
+        statuses=table.statuses("statuses"),
+        path=table.path("path"),
+        values=table.words("values"),
+        header=table.optional_text("header"),
+        header_values=table.words("header_values"),
     )
-    if not pattern.statuses and pattern.path is None:
-        table.fault("statuses", found="neither statuses nor path", allowed="at least one of them")
+    if not pattern.statuses and pattern.path is None and pattern.header is None:
+        table.fault("statuses", found="neither statuses, path nor header", allowed="at least one of them")
+    if pattern.header_values and pattern.header is None:
+        table.fault("header_values", found="values without a header", allowed="a header to find them in")
     if pattern.values and pattern.path is None:
         table.fault("values", found="values without a path", allowed="a path to find them at")
     return pattern
@@ -117,7 +127,7 @@ def read_receipt_paths(contract: Table) -> ReceiptPaths:
         return ReceiptPaths()
     ours = table.optional_text("our_reference")
     if ours is not None:
-        table.as_template("our_reference", ours, secrets=())
+        table.as_template("our_reference", ours, known=())
     paths = ReceiptPaths(
         id=table.path("id", "$.id") or "$.id",
         key=table.path("key"),
@@ -127,13 +137,28 @@ def read_receipt_paths(contract: Table) -> ReceiptPaths:
         currency=table.path("currency"),
         amount_form=table.choice("amount_form", AmountForm, AmountForm.MINOR),
         amount_must=table.choice("amount_must", AmountMust, AmountMust.EQUAL),
+        reference_form=table.choice("reference_form", ReferenceForm, ReferenceForm.WHOLE),
+        reply=table.choice("reply", ReplyShows, ReplyShows.RECORD),
     )
+    if paths.reference_form is ReferenceForm.WITHIN and not _is_marker(ours or ""):
+        table.fault(
+            "our_reference",
+            found=found_text(ours),
+            allowed="for reference_form within: {operation} or {key} with text before and after it,"
+            ' such as "<!-- recourse {operation} -->"',
+        )
     if (paths.reference is None) != (paths.our_reference is None):
         table.fault(
             "reference", found="not both", allowed="reference (where it is) and our_reference (what it is)"
         )
     table.finish()
     return paths
+
+
+def _is_marker(template: str) -> bool:
+    """Whether it can be told apart inside a longer text: our id, with text of its own on both sides."""
+    found = re.fullmatch(r"([^{}]*)\{(?:operation|key)\}([^{}]*)", template)
+    return found is not None and bool(found[1].strip()) and bool(found[2].strip())
 
 
 def _check_key(table: Table, contract: Contract) -> None:
@@ -179,11 +204,20 @@ def _check_lookup(table: Table, contract: Contract) -> None:
             found="true",
             allowed="false, unless the lookup is by_key, by_reference or by_listing with visibility_lag_ms",
         )
-    if contract.has_lookup and paths.key is None and paths.reference is None:
+    named = paths.key is not None or paths.reference is not None
+    if contract.lookup is LookupKind.BY_RESEMBLANCE:
+        if named:
+            table.fault(
+                "lookup",
+                found="by_resemblance beside receipt.key or receipt.reference",
+                allowed="by_listing or by_search: records that carry something of ours can be found by it",
+            )
+    elif contract.has_lookup and not named:
         table.fault(
             "lookup",
             found=f"{contract.lookup} without receipt.key and receipt.reference",
-            allowed="one of them: a record that carries nothing of ours can never be found",
+            allowed="one of them, or by_resemblance: a record that carries nothing of ours can never be found"
+            " by them, only shown as alike",
         )
     if contract.lookup is LookupKind.BY_REFERENCE and paths.reference is None:
         table.fault("lookup", found="by_reference without receipt.reference", allowed="receipt.reference")

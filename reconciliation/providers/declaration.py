@@ -6,44 +6,47 @@ is wholly understood or is refused with every fault in it.
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
 import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from reconciliation.contracts import (
     Contract,
-    CredentialReference,
     Fact,
     KeyFormat,
-    LookupKind,
+    MakeAbsent,
     ProviderAccount,
     Verification,
     VerifiedWith,
 )
 from reconciliation.providers.contract_table import read_contract
+from reconciliation.providers.environment import (
+    Authorization,
+    Surroundings,
+    read_authorization,
+    read_surroundings,
+)
+from reconciliation.providers.lookup_tables import LookupStep, check_lookups, read_lookups
 from reconciliation.providers.reach import LISTABLE, AddressRange, ListedHost, own_host
 from reconciliation.providers.request_tables import (
     EVERY_TOOL,
     AnswerRules,
-    HttpDeclaration,
-    LookupRules,
+    RequestTemplate,
     is_free_header,
     read_answers,
     read_headers,
-    read_lookup_rules,
     read_requests,
 )
-from reconciliation.providers.secrets import ALLOWED as SECRET_ALLOWED
-from reconciliation.providers.secrets import env_name, read_secret
 from reconciliation.providers.tables import DeclarationInvalid, Faults, Table, found_text
+from reconciliation.providers.templates import Template
 from reconciliation.providers.webhook_table import WebhookRules, read_webhook
 
 ADAPTER = "http_declared"
@@ -53,6 +56,26 @@ ADAPTER_CODE_VERSION = 1
 FILE_BYTES_MAX = 256 * 1024
 
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?\Z")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HttpDeclaration:
+    """What the declared HTTP adapter needs beyond the account: requests by tool ("" is every other tool).
+
+    `lookups` are the ways to ask, the strongest first.
+    """
+
+    headers: tuple[tuple[str, Template], ...]
+    sends: Mapping[str, RequestTemplate]
+    answers: AnswerRules
+    lookups: tuple[LookupStep, ...]
+    authorization: Authorization | None = None
+    redact_names: tuple[str, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def send_for(self, tool: str) -> RequestTemplate | None:
+        return self.sends.get(tool) or self.sends.get(EVERY_TOOL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,53 +125,63 @@ def _read(
     slug = top.text("slug", allowed="1 to 64 of a-z, 0-9 and hyphens")
     if slug and not _SLUG.match(slug):
         top.fault("slug", found=found_text(slug), allowed="1 to 64 of a-z, 0-9 and hyphens")
-    title = top.text("title")
     adapter = top.text("adapter", ADAPTER)
     if adapter != ADAPTER:
-        top.fault("adapter", found=found_text(adapter), allowed=ADAPTER)
-    base_url, url_missing = _base_url(top, environ)
-    credentials, secrets = _credentials(top, environ)
-    names = tuple(secrets)
+        # Adapters that are code are read by it, and import what is above.
+        from reconciliation.providers.code_adapters import CODE_ADAPTERS, read_code_account
+
+        if (code := CODE_ADAPTERS.get(adapter)) is not None:
+            return read_code_account(
+                code, data, top=top, digest=digest, shown_as=shown_as, environ=environ, slug=slug
+            )
+        adapters = [ADAPTER, *CODE_ADAPTERS]
+        near = difflib.get_close_matches(adapter, adapters, n=1)
+        hint = f"Did you mean {near[0]}?" if near else ""
+        top.fault("adapter", found=found_text(adapter), allowed=", ".join(adapters), hint=hint)
+    title = top.text("title")
+    around = read_surroundings(top, environ)
+    known = around.known
     contract_table = top.table("contract", required=True)
     contract = read_contract(contract_table) if contract_table else None
     send = top.table("send", required=True)
-    lookup = top.table("lookup")
     http = HttpDeclaration(
-        headers=read_headers(top, "headers", names),
-        sends=read_requests(send, names, methods=("POST", "PUT", "PATCH"), default_method="POST")
+        headers=read_headers(top, "headers", known),
+        authorization=read_authorization(top, known),
+        sends=read_requests(send, known, methods=("POST", "PUT", "PATCH"), default_method="POST")
         if send
         else {},
         answers=read_answers(send) if send else AnswerRules(),
-        lookups=read_requests(lookup, names, methods=("GET",), default_method="GET") if lookup else {},
-        lookup=read_lookup_rules(lookup) if lookup else LookupRules(),
+        lookups=read_lookups(top, known),
         redact_names=top.words("redact"),
-        secrets={name: value for name, value in secrets.items() if value is not None},
+        secrets={name: value for name, value in around.secrets.items() if value is not None},
+        settings=around.settings,
     )
     webhook = read_webhook(top, environ)
-    own_hosts = own_host(base_url, read_ranges(top))
+    own_hosts = own_host(around.base_url, read_ranges(top))
     tested = _tested(top)
-    facts = top.tables("facts", _fact)
+    facts = tuple(one for group in top.tables("facts", _facts) for one in group)
     region = top.text("region", "", empty=True)
     endpoint = top.optional_text("endpoint")
     documentation_url = top.optional_text("documentation_url")
     console_sends = top.flag("console_sends", False)
+    make_absent = _make_absent(top)
+    worker_sends = top.text("worker_sends", "")
     top.finish()
     if contract is None:
         return None
     if not top.faults.sentences:
-        _check_together(top, contract, http, has_lookup=lookup is not None)
-    missing = [*url_missing, *(one.env for one in credentials if one.fingerprint is None)]
-    every_tool = http.sends.get(EVERY_TOOL)
+        _check_together(top, contract, http)
+    contract = replace(contract, receipt=replace(contract.receipt, answer_at=http.answers.receipt_at))
     account = ProviderAccount(
         slug=slug,
         title=title,
         adapter=ADAPTER,
         adapter_version=f"{ADAPTER_CODE_VERSION}.{_sending_digest(data)}",
-        base_url=base_url,
-        endpoint=endpoint or (every_tool.path.source if every_tool else ""),
+        base_url=around.base_url,
+        endpoint=_with_settings(endpoint or _every_path(http), around),
         region=region,
-        credentials=credentials,
-        missing=tuple(missing),
+        credentials=around.credentials,
+        missing=around.missing,
         console_sends=console_sends,
         contract=contract,
         tested=tested,
@@ -156,53 +189,11 @@ def _read(
         documentation_url=documentation_url or "",
         declaration_digest=digest,
         declared_in=shown_as,
+        lookups=tuple(step.way(contract) for step in http.lookups),
+        make_absent=make_absent,
+        worker_sends=worker_sends,
     )
     return Declared(account=account, http=http, webhook=webhook, own_hosts=own_hosts)
-
-
-def _sending_digest(data: Mapping[str, Any]) -> str:
-    """What the declaration says about sending, in eight hex digits: other requests may be other effects."""
-    contract = data.get("contract")
-    contract = contract if isinstance(contract, dict) else {}
-    parts = [data.get("headers"), data.get("send"), contract.get("key_field"), contract.get("key_format")]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:8]
-
-
-# --- environment references ------------------------------------------------------------------------------
-
-
-def _base_url(top: Table, environ: Mapping[str, str]) -> tuple[str | None, tuple[str, ...]]:
-    allowed = 'a URL such as "https://api.example.com", or { env = "NAME" }'
-    written = top.text_if_written("base_url")
-    if written is not None:
-        return _checked_url(top, "base_url", written), ()
-    reference = top.table("base_url", required=True)
-    if reference is None:
-        return None, ()
-    name = env_name(reference, "env", allowed=allowed)
-    reference.finish()
-    value = environ.get(name, "")
-    if not value:
-        return None, (name,) if name else ()
-    return _checked_url(top, f"base_url = {{ env = {name} }}", value), ()
-
-
-def _checked_url(top: Table, name: str, url: str) -> str | None:
-    """The URL without a slash at its end. A wrong one isn't repeated: it may hold a password."""
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        top.fault(name, found="something else", allowed="http:// or https:// with a host, perhaps a path")
-    elif parts.username is not None or parts.query or parts.fragment:
-        top.fault(name, found="a user, a query or a fragment", allowed="scheme, host, port and path only")
-    elif not re.fullmatch(r"[!-~]+", url):
-        top.fault(name, found="spaces or characters beyond ASCII", allowed="a URL as it is sent")
-    else:
-        return url.rstrip("/")
-    return None
 
 
 def read_ranges(top: Table) -> tuple[AddressRange, ...]:
@@ -215,25 +206,26 @@ def read_ranges(top: Table) -> tuple[AddressRange, ...]:
     return tuple(AddressRange(word) for word in written)
 
 
-def _credentials(
-    top: Table, environ: Mapping[str, str]
-) -> tuple[tuple[CredentialReference, ...], dict[str, str | None]]:
-    table = top.table("credentials")
-    if table is None:
-        return (), {}
-    references = []
-    secrets: dict[str, str | None] = {}
-    for name, value in table.members().items():
-        if not isinstance(value, dict):
-            # What stands there may be the secret itself, so it isn't repeated.
-            table.fault(name, found="a value", allowed=SECRET_ALLOWED)
-            continue
-        inner = table.inner(name, value)
-        secret = read_secret(inner, environ)
-        inner.finish()
-        secrets[name] = secret.value
-        references.append(CredentialReference(name=name, env=secret.env, fingerprint=secret.fingerprint))
-    return tuple(references), secrets
+def _sending_digest(data: Mapping[str, Any]) -> str:
+    """What the declaration says about sending, in eight hex digits: other requests may be other effects."""
+    contract = data.get("contract")
+    contract = contract if isinstance(contract, dict) else {}
+    parts = [data.get("headers"), data.get("send"), contract.get("key_field"), contract.get("key_format")]
+    if "authorization" in data:
+        parts.append(data["authorization"])
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+def _every_path(http: HttpDeclaration) -> str:
+    every_tool = http.sends.get(EVERY_TOOL)
+    return every_tool.path.source if every_tool else ""
+
+
+def _with_settings(path: str, around: Surroundings) -> str:
+    """The path with its settings filled in: the same file for another account is another endpoint."""
+    for name, value in around.settings.items():
+        path = path.replace(f"{{setting.{name}}}", value)
+    return path
 
 
 # --- what is known about it ------------------------------------------------------------------------------
@@ -252,26 +244,43 @@ def _tested(top: Table) -> Verification:
     return tested
 
 
-def _fact(table: Table) -> Fact:
+def _facts(table: Table) -> tuple[Fact, ...]:
+    """One source may be where several fields come from: `field`, or a list `fields`."""
     known = sorted(one.name for one in fields(Contract))
-    name = table.text("field", allowed="a field of [contract]")
-    if name and name not in known:
-        table.fault("field", found=found_text(name), allowed=", ".join(known))
+    names = table.words("fields")
+    if not names or "field" in table:
+        names = (*names, table.text("field", allowed="a field of [contract], or fields = [several]"))
+    for name in names:
+        if name and name not in known:
+            table.fault("field", found=found_text(name), allowed=", ".join(known))
     source = table.text("source", allowed="where a person can read it")
     read_on = table.day("read_on")
     if read_on is None:
         table.fault("read_on", found="nothing", allowed="the day it was read, such as 2026-11-29")
-    return Fact(
-        field=name, source=source, read_on=read_on or date.min, note=table.text("note", "", empty=True)
+    note = table.text("note", "", empty=True)
+    return tuple(Fact(field=name, source=source, read_on=read_on or date.min, note=note) for name in names)
+
+
+def _make_absent(top: Table) -> MakeAbsent | None:
+    table = top.table("make_absent")
+    if table is None:
+        return None
+    action = MakeAbsent(
+        title=table.text("title"),
+        request=table.text("request", allowed='method and path, such as "POST /payments/cancel"'),
+        says=table.text("says", allowed="a sentence: what it does, and what its answer doesn't prove"),
+        documentation_url=table.text("documentation_url", ""),
     )
+    table.finish()
+    return action
 
 
-def _check_together(top: Table, contract: Contract, http: HttpDeclaration, *, has_lookup: bool) -> None:
+def _check_together(top: Table, contract: Contract, http: HttpDeclaration) -> None:
     """Note what is fine by itself and makes no sense beside the rest."""
-    if has_lookup and contract.lookup is LookupKind.NONE:
-        top.fault("lookup", found="a table", allowed="none, since [contract] lookup is none")
-    if not has_lookup and contract.lookup is not LookupKind.NONE:
-        top.fault("lookup", found="nothing", allowed="a table that says how to ask")
+    check_lookups(top, contract, http.lookups)
+    written = [*http.headers, *(pair for request in http.sends.values() for pair in request.headers)]
+    if http.authorization is not None and any(name.lower() == "authorization" for name, _ in written):
+        top.fault("headers", found="Authorization", allowed="nothing beside [authorization]")
     if contract.key_format in (KeyFormat.HEADER_BARE, KeyFormat.HEADER_QUOTED) and contract.key_field:
         header = contract.key_field
         if not is_free_header(header):
@@ -282,6 +291,6 @@ def _check_together(top: Table, contract: Contract, http: HttpDeclaration, *, ha
                 top.fault("headers", found=header, allowed="no second place for the key")
     if contract.key_format is KeyFormat.BODY_FIELD:
         for tool, request in http.sends.items():
-            if isinstance(request.body, dict) and contract.key_field in request.body:
+            if contract.key_field in {**(request.body or {}), **request.add}:
                 found = f"body.{contract.key_field}"
                 top.fault(f"send {tool}", found=found, allowed="no second place for the key")

@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from reconciliation.contracts import Contract, LookupKind, ProviderAccount
-from reconciliation.providers.answers import Body, matches_any, read_body, retry_after_ms
+from reconciliation.contracts import Contract, ProviderAccount
+from reconciliation.providers.answers import Body, has_header, matches_any, read_body, retry_after_ms
+from reconciliation.providers.asking import Asker
+from reconciliation.providers.authorizing import TokenRefused, TokenSource
 from reconciliation.providers.base import (
-    Candidate,
     Exchange,
     Finding,
-    Inconclusive,
-    NotFound,
     NotSentSeen,
     OutgoingOperation,
     Phase,
@@ -28,16 +27,15 @@ from reconciliation.providers.base import (
     ReceiptState,
     RejectedSeen,
     SendOutcome,
-    Unavailable,
     UnknownSeen,
 )
-from reconciliation.providers.conclusions import by_reference, count, inconclusive, judge_ours
 from reconciliation.providers.declaration import Declared
+from reconciliation.providers.environment import AuthScheme
 from reconciliation.providers.matching import Reading, Subject, read_record
-from reconciliation.providers.paths import MISSING, Missing, value_at
+from reconciliation.providers.paths import MISSING, value_at
 from reconciliation.providers.reach import environment_reach
 from reconciliation.providers.redaction import redactor_for
-from reconciliation.providers.request_building import build_question, build_send
+from reconciliation.providers.request_building import build_send
 from reconciliation.providers.templates import Values, ValueUnusable
 from reconciliation.providers.transport import Answer, Transport
 from runs.refusals import Refusal
@@ -45,8 +43,6 @@ from runs.refusals import Refusal
 # 4xx that don't say "this request had no effect": time-out, conflict (in flight, or it exists), too early or
 # misdirected, too many requests, and nginx's "the client left" (RFC 9110, RFC 8470, RFC 6585).
 NOT_DEFINITE = frozenset({408, 409, 421, 425, 429, 499})
-# More records than this for one operation are not read one by one.
-ITEMS_MAX = 1000
 
 
 class HttpDeclared:
@@ -63,10 +59,12 @@ class HttpDeclared:
         self._declared = declared
         self._account = declared.account
         self._http = declared.http
-        self._redactor = redactor_for(declared.http.secrets, declared.http.redact_names)
+        self._redactor = redactor_for(_secrets_in_use(declared), declared.http.redact_names)
         reach = environment_reach(declared.own_hosts)
         self._sending = sending or Transport(keep_alive=False, reach=reach)
         self._asking = asking or Transport(keep_alive=True, reach=reach)
+        self._tokens = self._token_source()
+        self._asker = Asker(declared, transport=self._asking, redactor=self._redactor, tokens=self._tokens)
 
     @property
     def account(self) -> ProviderAccount:
@@ -75,6 +73,18 @@ class HttpDeclared:
     @property
     def contract(self) -> Contract:
         return self._account.contract
+
+    def _token_source(self) -> TokenSource | None:
+        authorization = self._http.authorization
+        if authorization is None or authorization.scheme is not AuthScheme.CLIENT_CREDENTIALS:
+            return None
+        return TokenSource(
+            authorization,
+            base_url=self._account.base_url or "",
+            values=_identity_values(self._declared),
+            transport=self._asking,
+            redactor=self._redactor,
+        )
 
     def close(self) -> None:
         self._sending.close()
@@ -94,15 +104,24 @@ class HttpDeclared:
             operation=operation.operation_id,
             tool=operation.tool,
             payload=operation.payload,
+            amount=operation.amount,
             secrets=self._http.secrets,
+            settings=self._http.settings,
         )
         try:
             call = build_send(self._declared, template, operation, values)
+            if self._tokens is not None:
+                call = self._tokens.sign(call)
+        except TokenRefused as error:
+            # What asking for the token met is not the request's exchange: that one never started.
+            return _not_started(error.sentence, "NoToken", seen=error.exchange)
         except (ValueUnusable, Refusal) as error:
             return _not_started(f"The request can't be made ({error}), so nothing was sent.", "Unusable")
         answer = self._sending.call(
             call, redactor=self._redactor.keeping(operation.idempotency_key, operation.operation_id)
         )
+        if answer.status == 401 and self._tokens is not None:
+            self._tokens.forget()
         return self._judge_send(operation, answer)
 
     def _judge_send(self, operation: OutgoingOperation, answer: Answer) -> SendOutcome:
@@ -119,8 +138,12 @@ class HttpDeclared:
             )
         rules = self._http.answers
         body = read_body(answer)
-        replayed = rules.replay_header is not None and rules.replay_header in answer.headers
-        if matches_any(self.contract.proves_existence, answer.status, body, unreadable=False):
+        replayed = rules.replay_header is not None and has_header(
+            answer.headers, rules.replay_header, rules.replay_values
+        )
+        if matches_any(
+            self.contract.proves_existence, answer.status, body, unreadable=False, headers=answer.headers
+        ):
             return UnknownSeen(
                 exchange=exchange,
                 summary=f"The provider answered {answer.status}, which proves that the effect exists.",
@@ -128,15 +151,17 @@ class HttpDeclared:
             )
         # An answer whose body can't be read could be one of these, so it counts as one.
         undecided = (*self.contract.proves_existence, *rules.unknown)
-        if matches_any(undecided, answer.status, body, unreadable=True):
-            return self._undecided(answer)
-        if matches_any(rules.rejected, answer.status, body, unreadable=False):
+        if matches_any(undecided, answer.status, body, unreadable=True, headers=answer.headers):
+            return self._undecided(answer, replayed=replayed)
+        if matches_any(rules.rejected, answer.status, body, unreadable=False, headers=answer.headers):
             return self._rejected(operation, answer, replayed=replayed)
-        if 200 <= answer.status < 300 or matches_any(rules.receipt, answer.status, body, unreadable=False):
+        if 200 <= answer.status < 300 or matches_any(
+            rules.receipt, answer.status, body, unreadable=False, headers=answer.headers
+        ):
             return self._judge_receipt(operation, answer, body, replayed=replayed)
         if 400 <= answer.status < 500 and answer.status not in NOT_DEFINITE:
             return self._rejected(operation, answer, replayed=replayed)
-        return self._undecided(answer)
+        return self._undecided(answer, replayed=replayed)
 
     def _judge_receipt(
         self, operation: OutgoingOperation, answer: Answer, body: Body, *, replayed: bool
@@ -189,129 +214,20 @@ class HttpDeclared:
             summary=f"The provider refused this request with {answer.status}.{ended}{more}",
         )
 
-    def _undecided(self, answer: Answer) -> UnknownSeen:
+    def _undecided(self, answer: Answer, *, replayed: bool) -> UnknownSeen:
+        # An error that is played back is as old as the first attempt, and as silent about its effect.
+        again = ", played back from an earlier request," if replayed else ","
         return UnknownSeen(
             exchange=answer.exchange,
             retry_after_ms=retry_after_ms(answer),
-            summary=f"The provider answered {answer.status}, which doesn't say whether it happened.",
+            summary=f"The provider answered {answer.status}{again} which doesn't say whether it happened.",
         )
 
     # -- asking -----------------------------------------------------------------------------------------
 
     def look_up(self, question: Question) -> Finding:
-        """Ask one question; the finding says what may be concluded from the answer."""
-        template = self._http.lookup_for(question.tool)
-        if self.contract.lookup is LookupKind.NONE or template is None:
-            return Inconclusive(
-                reason="no_lookup", summary="This provider offers no way to look the effect up."
-            )
-        if not self._account.configured or self._account.base_url is None:
-            return Unavailable(
-                reason="not_configured", summary="This account isn't configured here, so it can't be asked."
-            )
-        values = Values(
-            key=question.idempotency_key,
-            operation=question.operation_id,
-            tool=question.tool,
-            payload=question.payload,
-            reference=question.reference,
-            first_sent_at=question.first_sent_at,
-            secrets=self._http.secrets,
-        )
-        try:
-            call = build_question(self._declared, template, values)
-        except (ValueUnusable, Refusal) as error:
-            return Inconclusive(reason="cannot_ask", summary=f"The question can't be put ({error}).")
-        answer = self._asking.call(
-            call, redactor=self._redactor.keeping(question.idempotency_key, question.operation_id)
-        )
-        return self._judge_lookup(question, answer)
-
-    def _judge_lookup(self, question: Question, answer: Answer) -> Finding:
-        exchange = answer.exchange
-        status = answer.status
-        if status is None:
-            return Unavailable(
-                exchange=exchange,
-                summary=f"The provider could not be asked ({exchange.error_class}): nothing follows.",
-            )
-        if status in self._http.lookup.not_found_statuses and answer.readable:
-            return self._not_found(question, exchange)
-        if status in (408, 425, 429) or status >= 500:
-            return Unavailable(
-                reason="overloaded" if status in (429, 503) else "failing",
-                exchange=exchange,
-                retry_after_ms=retry_after_ms(answer),
-                summary=f"The provider answered {status} to the question. Nothing follows from that.",
-            )
-        if status in (401, 403, 407):
-            return Unavailable(
-                reason="refused_us",
-                exchange=exchange,
-                summary=f"The provider refused the question with {status}: our credentials may be wrong.",
-            )
-        body = read_body(answer)
-        if not 200 <= status < 300:
-            return inconclusive(exchange, "unexpected_status", f"it answered {status}")
-        if not body.readable:
-            return inconclusive(exchange, "unreadable", "its answer could not be read safely to the end")
-        return self._judge_items(question, exchange, body.value)
-
-    def _judge_items(self, question: Question, exchange: Exchange, document: Any) -> Finding:
-        """Conclude from a whole answer. `items` must lead to one list or one object, all of records."""
-        rules = self._http.lookup
-        items = value_at(rules.items, document)
-        if isinstance(items, dict):
-            items = [items]
-        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-            return inconclusive(exchange, "unexpected_form", "its answer doesn't have the declared form")
-        if len(items) > ITEMS_MAX:
-            return inconclusive(exchange, "too_many", f"it answered with more than {ITEMS_MAX} records")
-        more = MISSING if rules.more is None else value_at(rules.more, document)
-        incomplete = not isinstance(more, Missing) and bool(more)
-        subject = _subject_of(question)
-        readings = [self._reading(item, subject, named_by_reply=False) for item in items]
-        usable = [reading for reading in readings if reading is not None]
-        ours = by_reference(reading.receipt for reading in usable if reading.receipt.named)
-        if ours:
-            return judge_ours(ours, exchange, incomplete=incomplete or len(usable) < len(readings))
-        if len(usable) < len(readings):
-            return inconclusive(exchange, "no_reference", "it shows a record without an id")
-        if incomplete:
-            return inconclusive(exchange, "incomplete", "it says that its answer is not the whole list")
-        alike = by_reference(
-            reading.receipt
-            for reading in usable
-            if reading.carries_nothing and reading.receipt.same and reading.receipt.comparisons
-        )
-        if alike:
-            return Candidate(
-                exchange=exchange,
-                receipts=alike,
-                summary=f"{count(alike)} looks like this operation and carries nothing of ours:"
-                " only a person can tell.",
-            )
-        if usable and self.contract.lookup in (LookupKind.BY_KEY, LookupKind.BY_REFERENCE):
-            # An exact filter that shows others' records isn't filtering, so it may be hiding ours.
-            return inconclusive(exchange, "not_filtered", "it answered with records of other operations")
-        return self._not_found(question, exchange)
-
-    def _not_found(self, question: Question, exchange: Exchange) -> NotFound:
-        proof = question.last_quiet_at is not None and self.contract.absence_is_proved(
-            first_sent_at=question.first_sent_at,
-            last_quiet_at=question.last_quiet_at,
-            asked_at=question.asked_at,
-        )
-        meaning = (
-            "By its contract that proves that nothing happened."
-            if proof
-            else "That doesn't prove that nothing happened."
-        )
-        return NotFound(
-            exchange=exchange,
-            proof=proof,
-            summary=f"The provider shows no record of this operation. {meaning}",
-        )
+        """Ask in the declared ways; the finding says what may be concluded from the answers."""
+        return self._asker.look_up(question)
 
     # -- both -------------------------------------------------------------------------------------------
 
@@ -349,8 +265,26 @@ def _mismatch_sentence(reading: Reading) -> str:
     return f"The provider's record {receipt.reference} differs from what was asked: {fields}."
 
 
-def _not_started(summary: str, error_class: str) -> NotSentSeen:
+def _secrets_in_use(declared: Declared) -> Mapping[str, str]:
+    """The account's secrets, and the form in which a basic authorization carries them."""
+    http = declared.http
+    if http.authorization is None or http.authorization.scheme is AuthScheme.BEARER:
+        return http.secrets
+    try:
+        basic = http.authorization.basic(_identity_values(declared))
+    except ValueUnusable:
+        return http.secrets
+    return {**http.secrets, "authorization": basic}
+
+
+def _identity_values(declared: Declared) -> Values:
+    http = declared.http
+    return Values(key="", operation="", tool="", payload={}, secrets=http.secrets, settings=http.settings)
+
+
+def _not_started(summary: str, error_class: str, *, seen: Exchange | None = None) -> NotSentSeen:
+    said = "" if seen is None else f"{seen.status or seen.error_class} from {seen.url}"
     return NotSentSeen(
-        exchange=Exchange(method="", url="", error_class=error_class, phase=Phase.NOT_STARTED),
+        exchange=Exchange(method="", url="", error_class=error_class, error=said, phase=Phase.NOT_STARTED),
         summary=summary,
     )

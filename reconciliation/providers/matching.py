@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -19,6 +20,8 @@ from reconciliation.contracts import (
     CompareAs,
     Contract,
     MatchField,
+    ReferenceForm,
+    ReplyShows,
 )
 from reconciliation.providers.base import (
     FieldComparison,
@@ -90,6 +93,8 @@ def match_receipt(
     record = _as_object(body)
     if record is None:
         return _unreadable(reference, "The receipt's body is not a JSON object that can be read safely.")
+    inside = value_at(contract.receipt.answer_at, dict(record))
+    record = inside if isinstance(inside, dict) else record
     reading = read_record(
         record, contract=contract, subject=subject, named_by_reply=named_by_reply, redactor=redactor
     )
@@ -108,20 +113,29 @@ def read_record(
     subject: Subject,
     named_by_reply: bool,
     redactor: Redactor,
+    key_beside: str | None = None,
 ) -> Reading | None:
-    """Read one record of the provider's against the operation; None if it has no usable id."""
+    """Read one record of the provider's against the operation; None if it has no usable id.
+
+    `key_beside` is the key of the request that the record stands beside, in an event: if it is ours, so is
+    the record; if not, that says nothing, for others may have changed it since.
+    """
     paths = contract.receipt
     reference = text_at(paths.id, record)
     if not reference or len(reference) > REFERENCE_LENGTH_MAX or not reference.isprintable():
         return None
     redactor = redactor.keeping(subject.key, reference)
     matched_by, foreign = _named_by(record, contract, subject, named_by_reply=named_by_reply)
+    if key_beside is not None and key_beside == subject.key:
+        matched_by, foreign = MatchedBy.KEY, False
+    partial = named_by_reply and contract.receipt.reply is ReplyShows.PART
     amount, amount_comparison = _amount(record, contract, subject)
     comparisons = [
         _compare(one, intended, seen, amount=subject.amount, redactor=redactor)
         for one, intended, seen in _pairs(contract.match_fields, subject.payload, record)
+        if not (partial and isinstance(seen, Missing))
     ]
-    state, status = _state(record, contract)
+    state, status = _state(record, contract, partial=partial)
     return Reading(
         receipt=Receipt(
             reference=reference,
@@ -163,11 +177,31 @@ def _named_by(
     ours = our_reference(contract, subject)
     seen_reference = text_at(paths.reference, record)
     if seen_reference is not None and ours is not None:
-        return (MatchedBy.REFERENCE, False) if seen_reference == ours else (None, True)
+        told = _told_by_reference(seen_reference, ours, contract)
+        if told is not None:
+            return told
     offers_more = paths.key is not None or (paths.reference is not None and ours is not None)
+    if paths.reply is ReplyShows.PART:
+        offers_more = False
     if named_by_reply and not offers_more:
         return MatchedBy.REPLY_ONLY, False
     return None, False
+
+
+def _told_by_reference(seen: str, ours: str, contract: Contract) -> tuple[MatchedBy | None, bool] | None:
+    """Whose the reference is that was seen; None where a text carries no marker at all."""
+    match contract.receipt.reference_form:
+        case ReferenceForm.WHOLE:
+            return (MatchedBy.REFERENCE, False) if seen == ours else (None, True)
+        case ReferenceForm.WITHIN:
+            if ours in seen:
+                return MatchedBy.REFERENCE, False
+            before, _, rest = (contract.receipt.our_reference or "").partition("{")
+            after = rest.partition("}")[2]
+            others = re.escape(before) + r"[A-Za-z0-9_.:-]{1,64}" + re.escape(after)
+            return (None, True) if re.search(others, seen) else None
+        case _:
+            assert_never(contract.receipt.reference_form)
 
 
 def _problems(reading: Reading, *, contract: Contract, named_by_reply: bool) -> Iterator[str]:
@@ -198,11 +232,16 @@ def _problems(reading: Reading, *, contract: Contract, named_by_reply: bool) -> 
             assert_never(receipt.state)
 
 
-def _state(record: Mapping[str, Any], contract: Contract) -> tuple[ReceiptState, str]:
+def _state(
+    record: Mapping[str, Any], contract: Contract, *, partial: bool = False
+) -> tuple[ReceiptState, str]:
     rule = contract.success_when
     if rule is None:
         return ReceiptState.SUCCEEDED, ""
     value = value_at(rule.path, record)
+    if partial and isinstance(value, Missing):
+        # The reply says that it was taken and no more, and the contract knows that it never does.
+        return ReceiptState.SUCCEEDED, ""
     status = "true" if value is True else "false" if value is False else text_at(rule.path, record) or ""
     if status in rule.succeeded:
         return ReceiptState.SUCCEEDED, status
@@ -260,12 +299,46 @@ def _same(compare: CompareAs, intended: Any, seen: Any, amount: Money | None) ->
         case CompareAs.TEXT_CASELESS:
             ours, theirs = _scalar(intended), _scalar(seen)
             return ours is not None and theirs is not None and ours.casefold() == theirs.casefold()
+        case CompareAs.TEXT_WITHIN:
+            return isinstance(intended, str) and isinstance(seen, str) and _lines(intended) in _lines(seen)
+        case CompareAs.MEMBERS:
+            return _has_members(seen, intended)
+        case CompareAs.MD5:
+            return isinstance(intended, str) and isinstance(seen, str) and _md5(intended) == seen.lower()
+        case CompareAs.JSON_TEXT:
+            return isinstance(seen, str) and _canonical_of_text(seen) == canonical_bytes(intended)
         case CompareAs.DECIMAL_MINOR:
             if amount is None or not isinstance(intended, int) or isinstance(intended, bool):
                 return False
             return _minor_of_decimal(seen, amount.currency) == intended
         case _:
             assert_never(compare)
+
+
+def _lines(text: str) -> str:
+    """The text with one kind of line end and none around it: providers normalise both."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").strip()
+
+
+def _has_members(seen: Any, intended: Any) -> bool:
+    """Whether every member of ours is in theirs with the same value; objects inside are compared likewise."""
+    if isinstance(intended, Mapping):
+        return isinstance(seen, Mapping) and all(
+            name in seen and _has_members(seen[name], inner) for name, inner in intended.items()
+        )
+    return _canonical(seen) is not None and _canonical(seen) == _canonical(intended)
+
+
+def _md5(text: str) -> str:
+    """A check sum that a provider chose; nothing secret or signed rests on it."""
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _canonical_of_text(text: str) -> bytes | None:
+    try:
+        return canonical_bytes(parse(text.encode()))
+    except (Refusal, UnicodeEncodeError):
+        return None
 
 
 def _canonical(value: Any) -> bytes | None:
@@ -355,13 +428,21 @@ def _money(written: Any, currency: str | None, form: AmountForm) -> Money | None
         match form:
             case AmountForm.MINOR:
                 return Money(currency, written)
-            case AmountForm.DECIMAL:
-                minor = _minor_of_decimal(written, currency)
+            case AmountForm.DECIMAL | AmountForm.DECIMAL_NEGATIVE:
+                minor = _minor_of_decimal(_unsigned(written, form), currency)
                 return None if minor is None else Money(currency, minor)
             case _:
                 assert_never(form)
     except Refusal:
         return None
+
+
+def _unsigned(written: Any, form: AmountForm) -> Any:
+    """What leaves is written with a minus by some; without one it isn't what the contract describes."""
+    if form is AmountForm.DECIMAL:
+        return written
+    text = _scalar(written)
+    return text[1:] if text is not None and text.startswith("-") else None
 
 
 def _minor_of_decimal(written: Any, currency: str) -> int | None:

@@ -36,6 +36,13 @@ def value_at(path: str, document: object) -> Any:
     return found[0] if len(found) == 1 else MISSING
 
 
+def values_at(path: str, document: object) -> list[Any]:
+    """Return every value at `path`, in order; empty where there is none."""
+    if not isinstance(document, dict | list):
+        return [document] if path == "$" else []
+    return list(compile_path(path).findall(document))
+
+
 def text_at(path: str | None, document: object) -> str | None:
     """Return the text or number at `path` as text; None where there is no path, no value, or another type."""
     if path is None:

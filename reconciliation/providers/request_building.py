@@ -10,6 +10,8 @@ from urllib.parse import quote, urlencode
 from reconciliation.contracts import KeyFormat
 from reconciliation.providers.base import OutgoingOperation
 from reconciliation.providers.declaration import Declared
+from reconciliation.providers.environment import AuthScheme
+from reconciliation.providers.paths import MISSING, Missing
 from reconciliation.providers.request_tables import Encoding, RequestTemplate
 from reconciliation.providers.templates import Template, Values, ValueUnusable
 from reconciliation.providers.transport import Call
@@ -29,7 +31,9 @@ def build_send(
     contract = declared.account.contract
     name = contract.key_field or ""
     body = operation.payload if template.body is None else _render(template.body, values)
-    as_it_is = template.body is None
+    if template.add:
+        body = _laid_over(_members(body), template.add, values, "payload")
+    as_it_is = template.body is None and not template.add
     match contract.key_format:
         case KeyFormat.HEADER_BARE:
             headers.append((name, Template("{key}").header(values)))
@@ -58,31 +62,94 @@ def build_send(
     )
 
 
-def build_question(declared: Declared, template: RequestTemplate, values: Values) -> Call:
-    """The request that only asks; raises `ValueUnusable` where it can't be put."""
+def build_question(
+    declared: Declared,
+    template: RequestTemplate,
+    values: Values,
+    *,
+    within_ms: int,
+    page: Iterable[tuple[str, str]] = (),
+) -> Call:
+    """The request that only asks; raises `ValueUnusable` where it can't be put.
+
+    `page` are the parameters that ask for a further page; each replaces the declared one of its name.
+    """
+    headers = list(declared_headers(declared, template, values))
+    content = b""
+    pairs = tuple(page)
+    if template.method != "GET":
+        body = {**_members(_render(template.body or {}, values)), **dict(pairs)}
+        pairs = ()
+        if template.encoding is Encoding.FORM:
+            content = urlencode(list(_form_pairs(body))).encode("ascii")
+            headers.append(("Content-Type", "application/x-www-form-urlencoded"))
+        else:
+            content = canonical_bytes(body)
+            headers.append(("Content-Type", "application/json"))
     return Call(
         method=template.method,
-        url=url_of(declared, template, values),
-        headers=declared_headers(declared, template, values),
-        content=b"",
-        within_seconds=declared.http.lookup.within_ms / 1000,
+        url=url_of(declared, template, values, page=pairs),
+        headers=tuple(headers),
+        content=content,
+        within_seconds=within_ms / 1000,
     )
 
 
 def declared_headers(
     declared: Declared, template: RequestTemplate, values: Values
 ) -> tuple[tuple[str, str], ...]:
-    """The account's headers and the request's own, with their values."""
-    return tuple((name, value.header(values)) for name, value in (*declared.http.headers, *template.headers))
+    """The account's headers and the request's own, with their values, and who we are where that is simple."""
+    headers = [(name, value.header(values)) for name, value in (*declared.http.headers, *template.headers)]
+    authorization = declared.http.authorization
+    if authorization is not None and authorization.scheme is not AuthScheme.CLIENT_CREDENTIALS:
+        headers.append(("Authorization", authorization.header(values)))
+    return tuple(headers)
 
 
-def url_of(declared: Declared, template: RequestTemplate, values: Values) -> str:
-    """The whole URL, every value encoded for its place."""
+def url_of(
+    declared: Declared, template: RequestTemplate, values: Values, *, page: Iterable[tuple[str, str]] = ()
+) -> str:
+    """The whole URL, every value encoded for its place; a parameter without a value isn't there."""
+    further = tuple(page)
+    replaced = {name for name, _ in further}
+    pairs = [
+        (name, value.text(values))
+        for name, value in template.query
+        if name not in replaced and not value.left_out(values)
+    ]
     query = "&".join(
-        f"{quote(name, safe='[]')}={quote(value.text(values), safe='')}" for name, value in template.query
+        f"{quote(name, safe='[]')}={quote(value, safe='')}" for name, value in (*pairs, *further)
     )
     url = f"{declared.account.base_url}{template.path.path(values)}"
     return f"{url}?{query}" if query else url
+
+
+def _laid_over(
+    payload: Mapping[str, Any], added: Mapping[str, Any], values: Values, where: str
+) -> dict[str, Any]:
+    """The payload with the declared members laid over it, table by table; lists are made longer.
+
+    A member that the payload has already is replaced only by a template that takes it up: what was asked for
+    must not be lost without a word.
+    """
+    whole = dict(payload)
+    for name, value in added.items():
+        here = f"{where}.{name}"
+        present = whole.get(name, MISSING)
+        if isinstance(value, dict) and isinstance(present, Mapping | Missing):
+            inner = {} if isinstance(present, Missing) else present
+            whole[name] = _laid_over(inner, value, values, here)
+            continue
+        if isinstance(value, list) and isinstance(present, list):
+            whole[name] = [*present, *_render(value, values)]
+            continue
+        if isinstance(value, Template) and value.left_out(values):
+            continue
+        takes_it_up = isinstance(value, Template) and here in value.names
+        if not isinstance(present, Missing) and not takes_it_up:
+            raise ValueUnusable(f"there is a {here} already, where the declaration puts its own")
+        whole[name] = _render(value, values)
+    return whole
 
 
 def _members(body: Any) -> Mapping[str, Any]:
@@ -96,7 +163,11 @@ def _render(body: Any, values: Values) -> Any:
         case Template():
             return body.json(values)
         case dict():
-            return {name: _render(inner, values) for name, inner in body.items()}
+            return {
+                name: _render(inner, values)
+                for name, inner in body.items()
+                if not (isinstance(inner, Template) and inner.left_out(values))
+            }
         case list():
             return [_render(inner, values) for inner in body]
         case _:

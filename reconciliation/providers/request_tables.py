@@ -13,7 +13,6 @@ from reconciliation.providers.contract_table import read_patterns
 from reconciliation.providers.tables import Table, found_text
 from reconciliation.providers.templates import Template
 
-LOOKUP_WITHIN_MS = 10_000
 # The name under which the request for every other tool is kept.
 EVERY_TOOL = ""
 
@@ -43,7 +42,10 @@ class Encoding(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestTemplate:
-    """One declared request; `body` is a JSON value whose texts are templates, None for the payload."""
+    """One declared request; `body` is a JSON value whose texts are templates, None for the payload.
+
+    A parameter may stand in `query` more than once, as lists of values do.
+    """
 
     method: str
     path: Template
@@ -51,6 +53,8 @@ class RequestTemplate:
     headers: tuple[tuple[str, Template], ...] = ()
     encoding: Encoding = Encoding.JSON
     body: Any = None
+    # Members that are laid over the payload, for what of ours has to travel with it.
+    add: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,36 +65,9 @@ class AnswerRules:
     rejected: tuple[AnswerPattern, ...] = ()
     receipt: tuple[AnswerPattern, ...] = ()
     receipt_at: str = "$"
+    # The header that marks an answer from memory; with `replay_values`, only where it holds one of them.
     replay_header: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LookupRules:
-    """How to read the answer to a question. `items` must be one list or one object, or nothing follows."""
-
-    items: str = "$"
-    more: str | None = None
-    not_found_statuses: tuple[int, ...] = ()
-    within_ms: int = LOOKUP_WITHIN_MS
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HttpDeclaration:
-    """What the declared HTTP adapter needs beyond the account: requests by tool ("" is every other tool)."""
-
-    headers: tuple[tuple[str, Template], ...]
-    sends: Mapping[str, RequestTemplate]
-    answers: AnswerRules
-    lookups: Mapping[str, RequestTemplate]
-    lookup: LookupRules
-    redact_names: tuple[str, ...] = ()
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    def send_for(self, tool: str) -> RequestTemplate | None:
-        return self.sends.get(tool) or self.sends.get(EVERY_TOOL)
-
-    def lookup_for(self, tool: str) -> RequestTemplate | None:
-        return self.lookups.get(tool) or self.lookups.get(EVERY_TOOL)
+    replay_values: tuple[str, ...] = ()
 
 
 def is_free_header(name: str) -> bool:
@@ -102,13 +79,14 @@ def is_free_header(name: str) -> bool:
 
 
 def read_requests(
-    table: Table, secrets: Iterable[str], *, methods: tuple[str, ...], default_method: str
+    table: Table, known: Iterable[str], *, methods: tuple[str, ...], default_method: str
 ) -> dict[str, RequestTemplate]:
-    """`[….request]` for every tool, `[….requests."tool"]` for one."""
+    """`[….request]` for every tool, `[….requests."tool"]` for one; `known` are the file's placeholders."""
+    known = tuple(known)
     requests = {}
     default = table.table("request")
     if default is not None:
-        requests[EVERY_TOOL] = _request(default, secrets, methods=methods, default_method=default_method)
+        requests[EVERY_TOOL] = _request(default, known, methods=methods, default_method=default_method)
     by_tool = table.table("requests")
     if by_tool is not None:
         for tool, value in by_tool.members().items():
@@ -116,7 +94,7 @@ def read_requests(
                 by_tool.fault(tool, found=found_text(value), allowed="a table with path and perhaps more")
                 continue
             requests[tool] = _request(
-                by_tool.inner(tool, value), secrets, methods=methods, default_method=default_method
+                by_tool.inner(tool, value), known, methods=methods, default_method=default_method
             )
     if not requests:
         table.fault("request", found="nothing", allowed="a table with path, or requests by tool")
@@ -124,15 +102,20 @@ def read_requests(
 
 
 def _request(
-    table: Table, secrets: Iterable[str], *, methods: tuple[str, ...], default_method: str
+    table: Table, known: tuple[str, ...], *, methods: tuple[str, ...], default_method: str
 ) -> RequestTemplate:
-    secrets = tuple(secrets)
     method = table.text("method", default_method)
     if method not in methods:
         table.fault("method", found=found_text(method), allowed=", ".join(methods))
-    path = table.template("path", secrets=secrets)
+    if default_method == "GET" and table.flag("only_reads", False) != (method != "GET"):
+        table.fault(
+            "only_reads",
+            found=f"{'nothing' if method != 'GET' else 'true'} beside method {method}",
+            allowed="true for a question that is put by POST and changes nothing, and only there",
+        )
+    path = table.template("path", known=known)
     allowed = "a path that starts with /, without query or fragment"
-    if path.source and (not path.source.startswith("/") or set(path.source) & set("?# ")):
+    if path.source and (not path.source.startswith("/") or set(_literal(path)) & set("?# ")):
         table.fault("path", found=found_text(path.source), allowed=allowed)
     if path.uses_secret:
         table.fault("path", found="a secret", allowed="secrets in headers only: URLs end up in logs")
@@ -140,32 +123,46 @@ def _request(
     request = RequestTemplate(
         method=method,
         path=path,
-        query=_query(table, secrets),
-        headers=read_headers(table, "headers", secrets),
+        query=_query(table, known),
+        headers=read_headers(table, "headers", known),
         encoding=table.choice("encoding", Encoding, Encoding.JSON) if sends_body else Encoding.JSON,
-        body=_body(table, secrets) if sends_body else None,
+        body=_body(table, "body", known) if sends_body else None,
+        add=_body(table, "add", known) or {} if sends_body and default_method != "GET" else {},
     )
+    if request.add and request.body is not None:
+        table.fault(
+            "add",
+            found="add beside body",
+            allowed="one of them: body is the whole, add goes with the payload",
+        )
+    if default_method == "GET" and sends_body and request.body is None:
+        table.fault("body", found="nothing", allowed="the body of the question: the payload is never sent")
     table.finish()
     return request
 
 
-def _query(table: Table, secrets: tuple[str, ...]) -> tuple[tuple[str, Template], ...]:
+def _literal(template: Template) -> str:
+    return re.sub(r"\{[^{}]*\}", "", template.source)
+
+
+def _query(table: Table, known: tuple[str, ...]) -> tuple[tuple[str, Template], ...]:
     inner = table.table("query")
     if inner is None:
         return ()
     pairs = []
     for name, value in inner.members().items():
-        if not isinstance(value, str):
-            inner.fault(name, found=found_text(value), allowed="text")
-            continue
-        template = inner.as_template(name, value, secrets=secrets)
-        if template.uses_secret:
-            inner.fault(name, found="a secret", allowed="secrets in headers only: URLs end up in logs")
-        pairs.append((name, template))
+        for one in value if isinstance(value, list) else [value]:
+            if not isinstance(one, str):
+                inner.fault(name, found=found_text(one), allowed="text, or a list of texts")
+                continue
+            template = inner.as_template(name, one, known=known)
+            if template.uses_secret:
+                inner.fault(name, found="a secret", allowed="secrets in headers only: URLs end up in logs")
+            pairs.append((name, template))
     return tuple(pairs)
 
 
-def read_headers(table: Table, name: str, secrets: Iterable[str]) -> tuple[tuple[str, Template], ...]:
+def read_headers(table: Table, name: str, known: Iterable[str]) -> tuple[tuple[str, Template], ...]:
     inner = table.table(name)
     if inner is None:
         return ()
@@ -176,24 +173,24 @@ def read_headers(table: Table, name: str, secrets: Iterable[str]) -> tuple[tuple
         elif not isinstance(value, str):
             inner.fault(header, found=found_text(value), allowed="text")
         else:
-            pairs.append((header, inner.as_template(header, value, secrets=secrets)))
+            pairs.append((header, inner.as_template(header, value, known=known)))
     return tuple(pairs)
 
 
-def _body(table: Table, secrets: tuple[str, ...]) -> Any:
-    body = table.table("body")
-    return None if body is None else _templated(body, dict(body.members()), "body", secrets)
+def _body(table: Table, name: str, known: tuple[str, ...]) -> Any:
+    body = table.table(name)
+    return None if body is None else _templated(body, dict(body.members()), name, known)
 
 
-def _templated(table: Table, value: Any, name: str, secrets: tuple[str, ...]) -> Any:
+def _templated(table: Table, value: Any, name: str, known: tuple[str, ...]) -> Any:
     """The declared body with its texts as templates; everything else stays as it is."""
     match value:
         case dict():
-            return {key: _templated(table, inner, key, secrets) for key, inner in value.items()}
+            return {key: _templated(table, inner, key, known) for key, inner in value.items()}
         case list():
-            return [_templated(table, inner, name, secrets) for inner in value]
+            return [_templated(table, inner, name, known) for inner in value]
         case str():
-            return table.as_template(name, value, secrets=secrets)
+            return table.as_template(name, value, known=known)
         case bool() | int() | float():
             return value
         case _:
@@ -212,22 +209,10 @@ def read_answers(send: Table) -> AnswerRules:
         receipt=read_patterns(table, "receipt"),
         receipt_at=table.path("receipt_at", "$") or "$",
         replay_header=table.optional_text("replay_header"),
+        replay_values=table.words("replay_values"),
     )
+    if rules.replay_values and rules.replay_header is None:
+        table.fault("replay_values", found="values without replay_header", allowed="the header they are in")
     table.finish()
     send.finish()
-    return rules
-
-
-def read_lookup_rules(lookup: Table) -> LookupRules:
-    table = lookup.table("answer")
-    rules = LookupRules()
-    if table is not None:
-        rules = LookupRules(
-            items=table.path("items", "$") or "$",
-            more=table.path("more"),
-            not_found_statuses=table.statuses("not_found_statuses"),
-            within_ms=table.whole("within_ms", LOOKUP_WITHIN_MS, low=100, high=60_000),
-        )
-        table.finish()
-    lookup.finish()
     return rules

@@ -200,12 +200,13 @@ class Table:
                 return ()
         return found
 
-    def template(self, name: str, default: str | None = None, *, secrets: Iterable[str]) -> Template:
+    def template(self, name: str, default: str | None = None, *, known: Iterable[str]) -> Template:
         """Text with placeholders, each of them one that exists."""
-        return self.as_template(name, self.text(name, default), secrets=secrets)
+        return self.as_template(name, self.text(name, default), known=known)
 
-    def as_template(self, name: str, source: str, *, secrets: Iterable[str]) -> Template:
-        known = [f"secret.{secret}" for secret in secrets]
+    def as_template(self, name: str, source: str, *, known: Iterable[str]) -> Template:
+        """`known`: the file's own placeholders, such as "secret.token" and "setting.account"."""
+        known = list(known)
         allowed = ", ".join(f"{{{one}}}" for one in (*PLAIN_NAMES, "payload.NAME", *known))
         try:
             template = Template(source)
@@ -213,9 +214,10 @@ class Table:
             self.fault(name, found=found_text(source), allowed=allowed, hint=f"({error})")
             return Template("")
         for used in template.names:
-            if used.startswith("secret.") and used not in known:
+            if used.startswith(("secret.", "setting.")) and used not in known:
                 near = difflib.get_close_matches(used, known, n=1)
-                hint = f"Did you mean {{{near[0]}}}?" if near else "Name it under [credentials] first."
+                table = "credentials" if used.startswith("secret.") else "settings"
+                hint = f"Did you mean {{{near[0]}}}?" if near else f"Name it under [{table}] first."
                 self.fault(name, found=f"{{{used}}}", allowed=allowed, hint=hint)
         return template
 

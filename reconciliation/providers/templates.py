@@ -14,10 +14,28 @@ from typing import Any
 from urllib.parse import quote
 
 from reconciliation.providers.paths import MISSING, Missing
+from runs.money import Money, exponent
 
-# What a template may name. `payload.` and `secret.` go on with a name.
-PLAIN_NAMES = ("key", "operation", "tool", "reference", "first_sent_at", "first_sent_unix")
+# What a template may name. `payload.`, `secret.` and `setting.` go on with a name.
+PLAIN_NAMES = (
+    "key",
+    "operation",
+    "tool",
+    "reference",
+    "first_sent_at",
+    "first_sent_unix",
+    "window_start_at",
+    "window_start_unix",
+    "window_end_at",
+    "window_end_unix",
+    "amount.minor",
+    "amount.decimal",
+    "amount.currency",
+    "amount.currency_lower",
+)
+_FREE_PREFIXES = ("payload", "secret", "setting")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_ISO_SECONDS = "%Y-%m-%dT%H:%M:%SZ"
 _DOTTED = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*\Z")
 
 
@@ -39,7 +57,12 @@ class Values:
     payload: Any
     reference: str | None = None
     first_sent_at: datetime | None = None
+    # The time in which the effect must have happened, a little wider: for lookups that list.
+    window_start_at: datetime | None = None
+    window_end_at: datetime | None = None
+    amount: Money | None = None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, name: str) -> Any:
         """The typed value of a placeholder, or `MISSING`."""
@@ -47,6 +70,10 @@ class Values:
             return _walk(self.payload, name.removeprefix("payload."))
         if name.startswith("secret."):
             return self.secrets.get(name.removeprefix("secret."), MISSING)
+        if name.startswith("setting."):
+            return self.settings.get(name.removeprefix("setting."), MISSING)
+        if name.startswith("amount."):
+            return MISSING if self.amount is None else _of_amount(self.amount, name.removeprefix("amount."))
         match name:
             case "key":
                 return self.key
@@ -56,12 +83,41 @@ class Values:
                 return self.tool
             case "reference":
                 return MISSING if self.reference is None else self.reference
-            case "first_sent_at" if self.first_sent_at is not None:
-                return self.first_sent_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            case "first_sent_unix" if self.first_sent_at is not None:
-                return int(self.first_sent_at.timestamp())
+            case "first_sent_at" | "first_sent_unix":
+                return _instant(self.first_sent_at, name)
+            case "window_start_at" | "window_start_unix":
+                return _instant(self.window_start_at, name)
+            case "window_end_at" | "window_end_unix":
+                return _instant(self.window_end_at, name)
             case _:
                 return MISSING
+
+
+def _instant(at: datetime | None, name: str) -> Any:
+    if at is None:
+        return MISSING
+    return int(at.timestamp()) if name.endswith("_unix") else at.astimezone(UTC).strftime(_ISO_SECONDS)
+
+
+def _of_amount(amount: Money, part: str) -> Any:
+    match part:
+        case "minor":
+            return amount.minor
+        case "decimal":
+            return decimal_text(amount)
+        case "currency":
+            return amount.currency
+        case "currency_lower":
+            return amount.currency.lower()
+        case _:
+            return MISSING
+
+
+def decimal_text(amount: Money) -> str:
+    """The amount as a plain decimal number with the digits of its currency: "1240.00", JPY "1240"."""
+    digits = exponent(amount.currency)
+    whole, part = divmod(amount.minor, 10**digits)
+    return f"{whole}.{part:0{digits}d}" if digits else str(whole)
 
 
 def _walk(payload: Any, dotted: str) -> Any:
@@ -75,14 +131,18 @@ def _walk(payload: Any, dotted: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Text with placeholders, checked when it is made (`TemplateFault`)."""
+    """Text with placeholders, checked when it is made (`TemplateFault`).
+
+    A placeholder that ends in `?` may have no value: it is then empty text, and a member or parameter that is
+    this placeholder and nothing else is left out.
+    """
 
     source: str
 
     def __post_init__(self) -> None:
         for name in self.names:
             prefix, _, rest = name.partition(".")
-            dotted = prefix in ("payload", "secret") and _DOTTED.match(rest) is not None
+            dotted = prefix in _FREE_PREFIXES and _DOTTED.match(rest) is not None
             if not dotted and name not in PLAIN_NAMES:
                 raise TemplateFault(f"{{{name}}} is not a placeholder")
         if re.search(r"[{}]", _PLACEHOLDER.sub("", self.source)):
@@ -90,7 +150,19 @@ class Template:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(_PLACEHOLDER.findall(self.source))
+        return tuple(name.removesuffix("?") for name in _PLACEHOLDER.findall(self.source))
+
+    @property
+    def alone(self) -> str | None:
+        """The placeholder's name, where the template is one and nothing else."""
+        found = _PLACEHOLDER.fullmatch(self.source)
+        return None if found is None else found[1].removesuffix("?")
+
+    def left_out(self, values: Values) -> bool:
+        """Whether the member or parameter with this value isn't there at all for this operation."""
+        if self.alone is None or not self.source.endswith("?}"):
+            return False
+        return isinstance(values.get(self.alone), Missing)
 
     @property
     def uses_secret(self) -> bool:
@@ -113,8 +185,8 @@ class Template:
 
     def json(self, values: Values) -> Any:
         """A JSON value: typed if the template is one placeholder and nothing else, else text."""
-        if len(self.names) == 1 and self.source == f"{{{self.names[0]}}}":
-            value = values.get(self.names[0])
+        if self.alone is not None:
+            value = values.get(self.alone)
             if isinstance(value, Missing):
                 raise ValueUnusable(f"there is no value for {self.source}")
             return value
@@ -122,6 +194,8 @@ class Template:
 
 
 def _as_text(values: Values, name: str) -> str:
+    optional = name.endswith("?")
+    name = name.removesuffix("?")
     match values.get(name):
         case str() as value:
             return value
@@ -129,6 +203,8 @@ def _as_text(values: Values, name: str) -> str:
             return "true" if value else "false"
         case int() | float() as value:
             return str(value)
+        case Missing() | None if optional:
+            return ""
         case Missing():
             raise ValueUnusable(f"there is no value for {{{name}}}")
         case _:

@@ -54,7 +54,7 @@ def test_a_right_file_is_read_whole(tmp_path: Path) -> None:
     assert account.contract.lookup is LookupKind.BY_KEY
     assert account.contract.receipt.key == "$.idempotency_key"
     assert account.tested.kind is VerifiedWith.NOTHING
-    assert declared.http.lookup.more == "$.has_more"
+    assert declared.http.lookups[0].rules.more == "$.has_more"
 
 
 @pytest.mark.parametrize(
