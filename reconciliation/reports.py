@@ -15,19 +15,18 @@ from typing import Any, ClassVar
 
 from django.db import transaction
 
-from reconciliation import cases
+from reconciliation import arrivals, cases
 from reconciliation.accounts import account_of, is_declared, not_comparable
 from reconciliation.contracts import AnswerPattern
 from reconciliation.evidence import cut_texts
 from reconciliation.intake import take_in_operation
-from reconciliation.models import Case
 from reconciliation.providers import registry
 from reconciliation.providers.answers import Body, matches_any
 from reconciliation.providers.base import ReceiptMatch
 from reconciliation.providers.http_declared import NOT_DEFINITE
 from reconciliation.providers.matching import match_receipt
 from reconciliation.providers.redaction import Redactor
-from reconciliation.states import CaseKind, CaseState
+from reconciliation.states import CaseKind
 from runs.actors import CONSOLE_SENDER, Actor, ActorKind
 from runs.canonical import canonicalise, digest, parse
 from runs.ids import check_client_id
@@ -42,7 +41,7 @@ from runs.journal.replies import (
     read_intended,
 )
 from runs.locking import LockedOperation, lock_operation
-from runs.models import Attempt, Evidence, Receipt
+from runs.models import Attempt, Evidence
 from runs.money import Money
 from runs.refusals import Invalid, Refusal
 from runs.states import (
@@ -458,7 +457,7 @@ def _judge_own(
         return refusal
     if cases.settle_now(locked, actor=reporter):
         return None
-    _open_and_judge(locked, CaseKind.UNKNOWN, evidence.summary)
+    arrivals.open_and_judge(locked, kind=CaseKind.UNKNOWN, because=evidence.summary)
     if match is not None and mismatch:
         return _mismatch_refusal(locked, match)
     return None
@@ -479,22 +478,16 @@ def _judge_outside(
     if operation.state == OperationState.READY:
         if success:
             settling.mark_sent_by_unknown(locked, actor=_reporter(report, heard), evidence=evidence)
-            _open_and_judge(
-                locked, CaseKind.CONFLICT, "An effect was reported for an operation that was not sent."
-            )
+            because = "An effect was reported for an operation that was not sent."
+            arrivals.open_and_judge(locked, kind=CaseKind.CONFLICT, because=because)
         return None
     refusal = _refuse_reused(locked, report, match, evidence)
     if refusal is not None:
         return refusal
     if success and heard.attempt is None:
-        _open_and_judge(locked, CaseKind.CONFLICT, evidence.summary)
+        arrivals.open_and_judge(locked, kind=CaseKind.CONFLICT, because=evidence.summary)
         return None
-    case = cases.open_case_of(locked)
-    if case is not None:
-        cases.note_new_evidence(case)
-        cases.judge(locked, case)
-    else:
-        cases.settle_now(locked, actor=cases.BY_POLICY)
+    arrivals.judge_by_evidence(locked)
     return None
 
 
@@ -507,62 +500,29 @@ def _after_settled(
     if report.claim != Claim.RECEIPT:
         _exists_after_settled(locked)
         return None
-    confirmed = Receipt.objects.filter(operation=locked.operation).first()
-    if confirmed is not None and confirmed.reference == report.reference:
-        return None
-    if cases.dealt_with(locked.operation, report.reference):
-        return None
-    refusal = _refuse_reused(locked, report, match, evidence)
-    if refusal is not None:
-        return refusal
-    _open_and_judge(
-        locked,
-        CaseKind.CONFLICT,
-        f"Receipt {report.reference} was reported for an operation that is {locked.operation.state}.",
+    reused = arrivals.receipt_after_settled(
+        locked, match=match, reference=report.reference, evidence=evidence
     )
-    return None
+    return _reused_refusal(reused)
 
 
 def _exists_after_settled(locked: LockedOperation) -> None:
     """An answer that proves the effect: nothing new of a confirmed operation, a conflict with the others."""
     if locked.operation.state != OperationState.CONFIRMED:
         state = locked.operation.state
-        _open_and_judge(
-            locked, CaseKind.CONFLICT, f"An answer proves an effect of an operation that is {state}."
-        )
-
-
-def _open_and_judge(locked: LockedOperation, kind: CaseKind, because: str) -> Case:
-    case = cases.open_case_of(locked)
-    if case is None:
-        case = cases.open_case(locked, kind=kind, because=because)
-    else:
-        cases.note_new_evidence(case)
-        case = cases.open_case(locked, kind=kind, because=because)
-        if case.state == CaseState.RETRYING and kind == CaseKind.UNKNOWN:
-            contract = account_of(locked.operation.provider_id).contract
-            cases.back_to_looking_up(locked, case, why=because, has_lookup=contract.has_lookup)
-    cases.judge(locked, case)
-    return case
+        because = f"An answer proves an effect of an operation that is {state}."
+        arrivals.open_and_judge(locked, kind=CaseKind.CONFLICT, because=because)
 
 
 def _refuse_reused(
     locked: LockedOperation, report: _Report, match: ReceiptMatch | None, evidence: Evidence
 ) -> ReceiptReused | None:
-    """Open a conflict on both if this receipt confirmed another operation; the refusal, or None."""
-    if match is None or not match.matches:
-        return None
-    other = (
-        Receipt.objects.filter(provider_id=locked.operation.provider_id, reference=report.reference)
-        .exclude(operation=locked.operation)
-        .select_related("operation")
-        .first()
-    )
-    if other is None:
-        return None
-    reused = settling.ReceiptReused(locked.operation, report.reference, other.operation)
-    cases.open_conflict_on_both(locked, reused, evidence)
-    return ReceiptReused(reused.sentence, **reused.details)
+    reused = arrivals.refuse_reused(locked, match=match, reference=report.reference, evidence=evidence)
+    return _reused_refusal(reused)
+
+
+def _reused_refusal(reused: settling.ReceiptReused | None) -> ReceiptReused | None:
+    return None if reused is None else ReceiptReused(reused.sentence, **reused.details)
 
 
 def _mismatch_refusal(locked: LockedOperation, match: ReceiptMatch) -> ReceiptMismatch:
