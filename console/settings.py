@@ -95,6 +95,8 @@ def database(url: str) -> dict[str, Any]:
 DEBUG = flag("RECOURSE_DEBUG", default=False)
 RECOURSE_ENVIRONMENT = os.environ.get("RECOURSE_ENVIRONMENT", "") or "Development"
 RECOURSE_STATE_DIR = os.environ.get("RECOURSE_STATE_DIR", "")
+# Accounts of the shipped catalogue that this installation uses: RECOURSE_PROVIDERS="stripe-refunds, slack".
+RECOURSE_PROVIDERS = words("RECOURSE_PROVIDERS")
 RECOURSE_PROVIDERS_DIR = words("RECOURSE_PROVIDERS_DIR", separator=os.pathsep)
 # Where outgoing requests may go beside the accounts' own hosts, and what those may lead to beside public.
 RECOURSE_ALLOWED_PROVIDER_HOSTS = listed_hosts("RECOURSE_ALLOWED_PROVIDER_HOSTS")

@@ -168,6 +168,7 @@ def _insert(
 ) -> Lookup:
     receipts = [receipt.as_json() for receipt in finding.receipts]
     exchange: dict[str, Any] | None = finding.exchange.as_json() if finding.exchange else None
+    earlier = [one.as_json() for one in finding.earlier]
     evidence = record_evidence(
         locked,
         kind=EvidenceKind.LOOKUP,
@@ -176,7 +177,8 @@ def _insert(
         actor=LOOKUP_ACTOR,
         finding=finding.kind.value,
         reference=finding.receipts[0].reference if len(finding.receipts) == 1 else "",
-        seen={"receipts": receipts, "exchange": exchange},
+        # Further pages and ways to look, where there were any: without their bodies.
+        seen={"receipts": receipts, "exchange": exchange, **({"earlier": earlier} if earlier else {})},
         body=finding.exchange.body.encode(errors="replace") if finding.exchange else b"",
         says_digest=finding.evidence_digest,
     )

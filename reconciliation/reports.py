@@ -221,10 +221,13 @@ def _could_be_definite(provider_id: str, seen: SeenReply) -> bool:
     if seen.status is None:
         # A sender that states no status has a protocol of its own, and its word for it.
         return True
-    if not 400 <= seen.status < 500 or seen.status in NOT_DEFINITE:
-        return False
     # "This key was used for something else" looks like a refusal, and says that something is there.
-    return not _is_of(registry.undecided_answers(provider_id), seen)
+    if _is_of(registry.undecided_answers(provider_id), seen):
+        return False
+    # Some providers refuse with HTTP 200, and say so in the body; their file tells how.
+    if _is_of(registry.refused_answers(provider_id), seen):
+        return True
+    return 400 <= seen.status < 500 and seen.status not in NOT_DEFINITE
 
 
 def _proves_existence(provider_id: str, seen: SeenReply) -> bool:
@@ -238,7 +241,8 @@ def _is_of(patterns: tuple[AnswerPattern, ...], seen: SeenReply) -> bool:
         body = Body(value=parse(seen.body), readable=True)
     except Refusal:
         body = Body(value=None, readable=False)
-    return matches_any(patterns, seen.status, body, unreadable=False)
+    headers = {name.lower(): value for name, value in seen.headers}
+    return matches_any(patterns, seen.status, body, unreadable=False, headers=headers)
 
 
 def _match(operation: Intended, report: _Report) -> ReceiptMatch:

@@ -1,4 +1,5 @@
-"""Which provider accounts there are: those shipped, and those in the folders an administrator names.
+"""Which provider accounts there are: the sandbox's, those of the catalogue that an administrator names, and
+those in the folders that an administrator names.
 
 Read once and kept; `reload` is for tests and for a process that was told to look again. A file that can't be
 used stops the reading with every fault in every file, because running on with some accounts silently missing
@@ -7,8 +8,10 @@ would leave their open cases without a provider.
 
 from __future__ import annotations
 
+import difflib
 import os
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
@@ -23,6 +26,9 @@ from reconciliation.providers.tables import DeclarationInvalid
 from runs.refusals import Invalid
 
 SHIPPED = Path(__file__).parent / "declared"
+# Files for well-known providers, each an account only where RECOURSE_PROVIDERS names it: a variable that is
+# set for something else must not give this installation a way to send.
+CATALOGUE = SHIPPED / "catalogue"
 FILES_MAX = 500
 
 
@@ -54,6 +60,15 @@ def all_accounts() -> tuple[ProviderAccount, ...]:
     return tuple(declared[slug].account for slug in sorted(declared))
 
 
+def catalogue() -> tuple[ProviderAccount, ...]:
+    """What is shipped for well-known providers, named by this installation or not; for people to read.
+
+    Raises `DeclarationInvalid` if a file of it can't be used.
+    """
+    files = sorted(CATALOGUE.glob("*.toml"))
+    return tuple(read_file(path, shown_as=path.name).account for path in files)
+
+
 def adapter(slug: str, *, contract: Contract | None = None) -> Adapter:
     """The adapter of this account, made once in each process; it concludes by `contract`, if one is given.
 
@@ -73,6 +88,12 @@ def undecided_answers(slug: str) -> tuple[AnswerPattern, ...]:
     """The answers that this account's file calls unknown whatever their status; none if it is undeclared."""
     declared = _registry().declared.get(slug)
     return declared.http.answers.unknown if declared is not None else ()
+
+
+def refused_answers(slug: str) -> tuple[AnswerPattern, ...]:
+    """The answers that this account's file calls a refusal whatever their status; none if it is undeclared."""
+    declared = _registry().declared.get(slug)
+    return declared.http.answers.rejected if declared is not None else ()
 
 
 def reload() -> None:
@@ -116,26 +137,41 @@ def _folders() -> list[Path]:
     return [SHIPPED, *(Path(folder) for folder in settings.RECOURSE_PROVIDERS_DIR)]
 
 
-def _read_all(folders: list[Path]) -> dict[str, Declared]:
-    faults: list[str] = []
-    declared: dict[str, Declared] = {}
+def _files(folders: list[Path], faults: list[str]) -> Iterator[Path]:
+    """Every file that declares an account here; what was named and isn't there is a fault."""
+    offered = {path.stem: path for path in sorted(CATALOGUE.glob("*.toml"))}
     for folder in folders:
         if not folder.is_dir():
             faults.append(f"{folder}: named in RECOURSE_PROVIDERS_DIR, and no folder is there.")
             continue
-        for path in sorted(folder.glob("*.toml"))[:FILES_MAX]:
-            shown_as = path.name if folder == SHIPPED else str(path)
-            try:
-                one = read_file(path, shown_as=shown_as)
-            except DeclarationInvalid as error:
-                faults.extend(error.details["problems"])
-                continue
-            if other := declared.get(one.account.slug):
-                faults.append(
-                    f'{shown_as}: slug: found "{one.account.slug}", which {other.account.declared_in} already'
-                    " declares; allowed: a slug of its own."
-                )
-            declared[one.account.slug] = one
+        yield from sorted(folder.glob("*.toml"))[:FILES_MAX]
+    for name in dict.fromkeys(settings.RECOURSE_PROVIDERS):
+        if name in offered:
+            yield offered[name]
+            continue
+        near = difflib.get_close_matches(name, offered, n=1)
+        faults.append(
+            f'RECOURSE_PROVIDERS: found "{name[:64]}"; allowed: {", ".join(offered)}.'
+            + (f" Did you mean {near[0]}?" if near else "")
+        )
+
+
+def _read_all(folders: list[Path]) -> dict[str, Declared]:
+    faults: list[str] = []
+    declared: dict[str, Declared] = {}
+    for path in _files(folders, faults):
+        shown_as = path.name if path.parent in (SHIPPED, CATALOGUE) else str(path)
+        try:
+            one = read_file(path, shown_as=shown_as)
+        except DeclarationInvalid as error:
+            faults.extend(error.details["problems"])
+            continue
+        if other := declared.get(one.account.slug):
+            faults.append(
+                f'{shown_as}: slug: found "{one.account.slug}", which {other.account.declared_in} already'
+                " declares; allowed: a slug of its own."
+            )
+        declared[one.account.slug] = one
     if faults:
         raise DeclarationInvalid(
             f"{len(faults)} fault(s) in the provider files. {' '.join(faults)}", problems=faults

@@ -56,6 +56,7 @@ def test_each_variable_reaches_its_setting() -> None:
         RECOURSE_KEY_SECRET="b",
         RECOURSE_DEBUG="yes",
         RECOURSE_ALLOWED_HOSTS="one.example, two.example",
+        RECOURSE_PROVIDERS="stripe-refunds, slack",
         RECOURSE_PROVIDERS_DIR=os.pathsep.join(["/one", "/two"]),
         RECOURSE_SWEEP_SECONDS="0.5",
         RECOURSE_ENVIRONMENT="Staging",
@@ -66,6 +67,7 @@ def test_each_variable_reaches_its_setting() -> None:
     assert found["RECOURSE_SECRETS_ARE_TEMPORARY"] is False
     assert found["DEBUG"] is True
     assert found["ALLOWED_HOSTS"] == ["one.example", "two.example"]
+    assert found["RECOURSE_PROVIDERS"] == ["stripe-refunds", "slack"]
     assert found["RECOURSE_PROVIDERS_DIR"] == ["/one", "/two"]
     assert found["RECOURSE_ENVIRONMENT"] == "Staging"
     assert found["CELERY_BROKER_URL"] == "amqp://broker.example//"
