@@ -20,7 +20,11 @@ from reconciliation.providers.base import (
     Finding,
     OutgoingOperation,
     Question,
+    Receipt,
+    ReceiptSeen,
+    ReceiptState,
     SendOutcome,
+    UnknownSeen,
     elapsed_seconds,
 )
 from reconciliation.providers.declaration import read_file
@@ -30,6 +34,7 @@ from reconciliation.providers.transport import Transport
 from runs.canonical import canonical_bytes
 from runs.ids import new_id
 from runs.money import Money
+from tests.contract.stub.server import Stub
 from tests.fault_proxy import FaultProxy
 from tests.sandbox_client import new_client
 
@@ -47,6 +52,7 @@ class Order:
     # A request that the peer is known to refuse, in the same place.
     refused: dict[str, Any] = field(default_factory=dict)
     amount: Money | None = None
+    other_amount: Money | None = None
     # Where the peer holds the effects of this order and of no other.
     place: str = ""
     operation_id: str = field(default_factory=lambda: new_id("op"))
@@ -56,7 +62,7 @@ class Order:
 
     def changed(self) -> Order:
         """The same key for other content."""
-        return replace(self, payload=self.other)
+        return replace(self, payload=self.other, amount=self.other_amount or self.amount)
 
     def impossible(self) -> Order:
         """The same key for what the peer refuses."""
@@ -71,6 +77,10 @@ class Bench(ABC):
     effects_of_a_repeat = 1
     # How many first sends at once the concurrent case makes.
     at_once = 5
+    # Whether what a lookup shows carries our key or reference at this peer, where the contract reads one.
+    shows_our_mark = True
+    # Whether the peer leaves everything that it makes pending.
+    stays_pending = False
 
     def __init__(self, peer_url: str) -> None:
         self.peer_url = peer_url
@@ -129,6 +139,25 @@ class Bench(ABC):
             )
         )
 
+    def is_receipt(self, outcome: SendOutcome) -> bool:
+        """Whether the answer shows the effect that was asked for, as final as this peer makes it."""
+        if self.stays_pending:
+            return (
+                isinstance(outcome, UnknownSeen)
+                and outcome.receipt is not None
+                and outcome.receipt.named
+                and outcome.receipt.same
+                and outcome.receipt.state is ReceiptState.PENDING
+            )
+        return isinstance(outcome, ReceiptSeen)
+
+    def receipt(self, outcome: SendOutcome) -> Receipt:
+        """The receipt of a send that must have brought one."""
+        assert self.is_receipt(outcome), f"{outcome.summary} {outcome.exchange.body[:500]}"
+        assert isinstance(outcome, ReceiptSeen | UnknownSeen)
+        assert outcome.receipt is not None
+        return outcome.receipt
+
     def send_refused(self, order: Order) -> SendOutcome:
         """A first send that the peer refuses."""
         return self.send(order.impossible())
@@ -173,8 +202,9 @@ class DeclaredBench(Bench):
 
     def adapter_at(self, url: str, *, sending: Transport | None = None) -> Adapter:
         name = f"{self.slug}.toml"
+        (path,) = SHIPPED.rglob(name)
         declared = read_file(
-            SHIPPED / name,
+            path,
             shown_as=name,
             environ={**self.environ, self.url_name: f"{url}{self.url_path}"},
         )
@@ -186,6 +216,19 @@ class DeclaredBench(Bench):
         answer = self.http.request(method, path, **how)
         assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text[:500]}"
         return answer.json()
+
+
+class StubBench(DeclaredBench):
+    """A shipped file at a stub of ours, which lives as long as the bench."""
+
+    def __init__(self, stub: Stub) -> None:
+        self.stub = stub
+        super().__init__(stub.url)
+
+    def close(self) -> None:
+        self.stub.let_go()
+        super().close()
+        self.stub.close()
 
 
 def basic(user: str, password: str = "") -> httpx.BasicAuth:

@@ -15,7 +15,7 @@ from threading import Thread
 from reconciliation.providers.base import NotFound, SendKind, SendOutcome
 from reconciliation.providers.transport import Transport
 from tests.contract.bench import Bench, Order
-from tests.contract.suite import assert_shows, received
+from tests.contract.suite import assert_shows
 from tests.fault_proxy import WAIT_SECONDS, Fault, How, Where
 
 # Short enough to wait out, long enough for a peer on a busy machine to take the request.
@@ -101,7 +101,7 @@ def over_tls_that_nobody_answers(bench: Bench, order: Order) -> SendOutcome:
 
 def over_a_kept_connection_that_dies(bench: Bench, order: Order) -> SendOutcome:
     bench.move(bench.proxy.url, sending=Transport(keep_alive=True))
-    received(bench.send(bench.order()))
+    bench.receipt(bench.send(bench.order()))
     bench.proxy.fault_open(Fault(where=Where.REPLY, how=How.CLOSE))
     outcome = bench.send(order)
     assert bench.proxy.struck.is_set()
@@ -165,7 +165,7 @@ def fails(bench: Bench, failure: Failure) -> None:
     bench.move(bench.proxy.url)
     finding = bench.look_up(order)
     if held:
-        assert_shows(finding, held[0])
+        assert_shows(bench, finding, held[0])
     else:
         assert isinstance(finding, NotFound), finding.summary
         assert not finding.proof

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tests.contract.matrix import Subject, Untested
-from tests.contract.subjects import sandbox
+from tests.contract.subjects import emulated, sandbox, stripe
 
-SUBJECTS: tuple[Subject, ...] = (*sandbox.SUBJECTS,)
+SUBJECTS: tuple[Subject, ...] = (*sandbox.SUBJECTS, *stripe.SUBJECTS, *emulated.SUBJECTS)
 
 # Those whose sends are made to fail in every way there is.
-FAULTED: tuple[Subject, ...] = (sandbox.SUPPLIER,)
+FAULTED: tuple[Subject, ...] = (sandbox.SUPPLIER, stripe.REFUNDS, emulated.RESEND)
 
 # What the contracts state and none of these peers can show.
 UNTESTED: tuple[Untested, ...] = ()

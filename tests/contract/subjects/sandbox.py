@@ -12,7 +12,7 @@ from runs.money import Money
 from tests.contract.bench import Bench, DeclaredBench, Order
 from tests.contract.matrix import Case, Check, Subject
 from tests.contract.peers.servers import Peers
-from tests.contract.suite import closes_the_window, received
+from tests.contract.suite import closes_the_window
 from tests.fault_proxy import Fault, How, Where
 
 PEER = "sandbox provider"
@@ -100,8 +100,8 @@ def repeats_twice(bench: Bench) -> None:
     """Without a key there is no window to close: a repeat is a second effect from the first moment on."""
     order = bench.order()
     assert bench.contract.key_ends_at(order.first_sent_at) is None
-    received(bench.send(order))
-    received(bench.send(order, attempt=2))
+    bench.receipt(bench.send(order))
+    bench.receipt(bench.send(order, attempt=2))
     assert len(bench.held(order)) == 2
 
 
