@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 import httpcore
 from django.conf import settings
 
-PORTS = {"http": 80, "https": 443}
+PORTS = {"http": 80, "https": 443, "smtp": 587, "smtps": 465}
 
 
 class OutOfReach(httpcore.ConnectError):

@@ -20,6 +20,7 @@ from django.conf import settings
 
 from reconciliation.contracts import AnswerPattern, Contract, ProviderAccount
 from reconciliation.providers.base import Adapter
+from reconciliation.providers.code_adapters import CODE_ADAPTERS, OpenAdapter
 from reconciliation.providers.declaration import Declared, read_file
 from reconciliation.providers.http_declared import HttpDeclared
 from reconciliation.providers.tables import DeclarationInvalid
@@ -42,7 +43,7 @@ class UnknownProvider(Invalid):
 class _Registry:
     declared: dict[str, Declared]
     # By account and by the contract that it concludes by, which an administrator may have tightened.
-    adapters: dict[tuple[str, Contract], HttpDeclared] = field(default_factory=dict)
+    adapters: dict[tuple[str, Contract], OpenAdapter] = field(default_factory=dict)
 
 
 _lock = threading.Lock()
@@ -80,8 +81,13 @@ def adapter(slug: str, *, contract: Contract | None = None) -> Adapter:
     with _lock:
         if key not in registry.adapters:
             account = replace(declared.account, contract=key[1])
-            registry.adapters[key] = HttpDeclared(replace(declared, account=account))
+            registry.adapters[key] = _make(replace(declared, account=account))
         return registry.adapters[key]
+
+
+def _make(declared: Declared) -> OpenAdapter:
+    code = CODE_ADAPTERS.get(declared.account.adapter)
+    return HttpDeclared(declared) if code is None else code.make(declared)
 
 
 def undecided_answers(slug: str) -> tuple[AnswerPattern, ...]:

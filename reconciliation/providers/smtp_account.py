@@ -1,0 +1,138 @@
+"""The `[smtp]` table of an account, and what SMTP promises: next to nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+
+from reconciliation.contracts import (
+    Contract,
+    Fact,
+    KeyFormat,
+    KeyScope,
+    LookupKind,
+    OnInFlight,
+    OnOtherPayload,
+    ReceiptPaths,
+    Replays,
+    Verification,
+    VerifiedWith,
+    WindowKind,
+)
+from reconciliation.providers.code_accounts import CodeAdapter, Described, text_or_env
+from reconciliation.providers.smtp import PASSWORD, USERNAME, Smtp
+from reconciliation.providers.smtp_message import message_id_of
+from reconciliation.providers.tables import Table, found_text
+
+_DOMAIN = re.compile(
+    r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*\Z"
+)
+_MAILBOX = re.compile(r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~.-]{1,64}@[A-Za-z0-9.-]{1,250}\Z")
+STARTTLS = ("required", "never")
+
+CONTRACT = Contract(
+    key_field=None,
+    key_format=KeyFormat.NONE,
+    key_scope=KeyScope.NONE,
+    dedup_window_ms=None,
+    window_kind=WindowKind.NONE,
+    window_margin_ms=0,
+    on_other_payload=OnOtherPayload.PERFORMED,
+    on_in_flight=OnInFlight.PERFORMED,
+    replays=Replays.NOTHING,
+    rejection_replays=False,
+    proves_existence=(),
+    lookup=LookupKind.NONE,
+    visibility_lag_ms=None,
+    lookup_retention_ms=None,
+    absence_is_proof=False,
+    match_fields=(),
+    # Accepted is all that a server ever says; it isn't "delivered", and the receipt doesn't claim so.
+    success_when=None,
+    rate_limit_per_second=1.0,
+    # A server may take this long to answer the end of a message (RFC 5321, section 4.5.3.2.6).
+    in_flight_bound_ms=600_000,
+    start_within_ms=10_000,
+    request_within_ms=60_000,
+    receipt=ReceiptPaths(id="$.message_id", reference="$.message_id"),
+)
+
+_RFC = "https://www.rfc-editor.org/rfc/rfc5321"
+_READ_ON = date(2026, 11, 30)
+
+FACTS = (
+    Fact(
+        field="key_format",
+        source=_RFC,
+        read_on=_READ_ON,
+        note="no command carries one, and nothing makes a server drop a second message with one Message-ID",
+    ),
+    Fact(
+        field="lookup",
+        source=_RFC,
+        read_on=_READ_ON,
+        note="there is no way to ask for a message; the Message-ID can be searched for in logs and mailboxes",
+    ),
+    Fact(
+        field="in_flight_bound_ms",
+        source=f"{_RFC}#section-4.5.3.2.6",
+        read_on=_READ_ON,
+        note="ten minutes are to be allowed for the answer to the end of a message",
+    ),
+    Fact(
+        field="success_when",
+        source=f"{_RFC}#section-4.2.5",
+        read_on=_READ_ON,
+        note="250 after the end of the message: the server has taken responsibility for it",
+    ),
+    Fact(
+        field="replays",
+        source="https://www.rfc-editor.org/rfc/rfc1047",
+        read_on=_READ_ON,
+        note="a lost reply after the end of the message makes duplicates",
+    ),
+)
+
+
+def _describe(own: Table, region: str, environ: Mapping[str, str], missing: list[str]) -> Described:
+    allowed = "a domain of yours, such as mail.example.com"
+    domain = text_or_env(own, "message_id_domain", environ, missing, allowed=allowed)
+    if domain and not _DOMAIN.match(domain):
+        own.fault("message_id_domain", found=found_text(domain), allowed=allowed)
+    helo = own.text("helo", domain or "localhost", allowed="this host's name")
+    if not _DOMAIN.match(helo):
+        own.fault("helo", found=found_text(helo), allowed="this host's name")
+    envelope_from = own.text("envelope_from", "", allowed="an address, for bounces")
+    if envelope_from and not _MAILBOX.match(envelope_from):
+        own.fault("envelope_from", found=found_text(envelope_from), allowed="an address, for bounces")
+    starttls = own.text("starttls", "required")
+    if starttls not in STARTTLS:
+        own.fault("starttls", found=found_text(starttls), allowed=", ".join(STARTTLS))
+    receipt = replace(CONTRACT.receipt, our_reference=message_id_of("{key}", domain or "localhost"))
+    return Described(
+        contract=replace(CONTRACT, receipt=receipt),
+        settings={
+            "message_id_domain": domain,
+            "helo": helo,
+            "envelope_from": envelope_from,
+            "starttls": starttls,
+        },
+        worker_sends=f"The mail with the Message-ID {message_id_of('KEY', domain)}, KEY being the idempotency"
+        " key; then report the server's reply after the end of the message.",
+    )
+
+
+SMTP = CodeAdapter(
+    name="smtp",
+    code_version=1,
+    describe=_describe,
+    make=Smtp,
+    facts=FACTS,
+    tested=Verification(kind=VerifiedWith.INDEPENDENT_PEER, peer="aiosmtpd 1.4.6", tested_on=_READ_ON),
+    documentation_url=_RFC,
+    schemes=("smtp", "smtps"),
+    credentials=(USERNAME, PASSWORD),
+    credentials_required=False,
+)

@@ -1,0 +1,182 @@
+"""Amazon SQS FIFO queues: SendMessage with our key as MessageDeduplicationId.
+
+The queue forgets a key five minutes after the first send, and it can't be asked: receiving is not reading.
+The reply's MD5 of the body is the one proof that it took what we meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+from urllib.parse import urlsplit
+
+from reconciliation.contracts import (
+    CompareAs,
+    Contract,
+    Fact,
+    KeyFormat,
+    KeyScope,
+    LookupKind,
+    MatchField,
+    OnInFlight,
+    OnOtherPayload,
+    ReceiptPaths,
+    Replays,
+    Verification,
+    VerifiedWith,
+    WindowKind,
+)
+from reconciliation.providers.aws import CREDENTIALS, NOT_NOW_PATTERN, OPTIONAL_CREDENTIALS
+from reconciliation.providers.aws_account import AwsAccount, members_of, regional_url
+from reconciliation.providers.base import Finding, Inconclusive, OutgoingOperation, Question
+from reconciliation.providers.code_accounts import CodeAdapter, Described, text_or_env
+from reconciliation.providers.request_tables import AnswerRules
+from reconciliation.providers.tables import Table, found_text
+
+# https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo
+_QUEUE_PATH = re.compile(r"/[0-9]{12}/[A-Za-z0-9_-]{1,75}\.fifo\Z")
+
+CONTRACT = Contract(
+    key_field="MessageDeduplicationId",
+    key_format=KeyFormat.BODY_FIELD,
+    key_scope=KeyScope.QUEUE,
+    dedup_window_ms=300_000,
+    window_kind=WindowKind.DOCUMENTED,
+    # A tenth of the window, for clocks that differ and a request that is slow to arrive.
+    window_margin_ms=30_000,
+    on_other_payload=OnOtherPayload.UNKNOWN,
+    on_in_flight=OnInFlight.UNKNOWN,
+    replays=Replays.FIRST_SUCCESS,
+    rejection_replays=False,
+    proves_existence=(),
+    lookup=LookupKind.NONE,
+    visibility_lag_ms=None,
+    lookup_retention_ms=None,
+    absence_is_proof=False,
+    match_fields=(MatchField(payload="$.MessageBody", answer="$.MD5OfMessageBody", compare=CompareAs.MD5),),
+    success_when=None,
+    # Nothing can be looked up; the limit is only there because every account has one.
+    rate_limit_per_second=1.0,
+    # No bound is published. With these three a repeat is possible from 35 seconds after the first send until
+    # 250 seconds after it.
+    in_flight_bound_ms=15_000,
+    start_within_ms=10_000,
+    request_within_ms=10_000,
+    receipt=ReceiptPaths(id="$.MessageId"),
+)
+
+_API = "https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SendMessage.html"
+_TERMS = "https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/FIFO-key-terms.html"
+_READ_ON = date(2026, 11, 30)
+
+FACTS = (
+    Fact(
+        field="key_field",
+        source=_API,
+        read_on=_READ_ON,
+        note="up to 128 letters, digits and punctuation; overrides content-based deduplication",
+    ),
+    Fact(
+        field="dedup_window_ms",
+        source=_TERMS,
+        read_on=_READ_ON,
+        note="five minutes; tracked even after the message was received and deleted",
+    ),
+    Fact(
+        field="key_scope",
+        source="https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html",
+        read_on=_READ_ON,
+        note="the queue, or with DeduplicationScope messageGroup each group: a payload keeps its group",
+    ),
+    Fact(
+        field="replays",
+        source=_API,
+        read_on=_READ_ON,
+        note="a repeat is accepted and not delivered; that it answers with the first MessageId and"
+        " SequenceNumber is only told by others' re-implementations",
+    ),
+    Fact(
+        field="on_other_payload",
+        source=_API,
+        read_on=_READ_ON,
+        note="not stated; an explicit id is not described as being compared with the body",
+    ),
+    Fact(
+        field="lookup",
+        source="https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html",
+        read_on=_READ_ON,
+        note="receiving hides the message from its consumers, so it is no question that changes nothing",
+    ),
+    Fact(
+        field="match_fields",
+        source=_API,
+        read_on=_READ_ON,
+        note="MD5OfMessageBody is of the body as the queue took it",
+    ),
+)
+
+
+class SqsFifo(AwsAccount):
+    """One FIFO queue. The payload has `MessageBody` and `MessageGroupId`, perhaps `MessageAttributes`."""
+
+    service = "sqs"
+    method = "send_message"
+
+    def parameters(self, operation: OutgoingOperation) -> Mapping[str, Any]:
+        members = members_of(
+            operation.payload,
+            required=("MessageBody", "MessageGroupId"),
+            # DelaySeconds can't be set for one message of a FIFO queue, and would be refused.
+            ours=("MessageDeduplicationId", "QueueUrl", "DelaySeconds"),
+        )
+        return {
+            **members,
+            "QueueUrl": self._settings["queue_url"],
+            "MessageDeduplicationId": operation.idempotency_key,
+        }
+
+    def look_up(self, question: Question) -> Finding:
+        return Inconclusive(
+            reason="no_lookup",
+            summary="A queue can't be asked for a message without taking it from its consumers:"
+            " only they can tell.",
+        )
+
+
+def _describe(own: Table, region: str, environ: Mapping[str, str], missing: list[str]) -> Described:
+    allowed = "a FIFO queue's URL, such as https://sqs.eu-west-1.amazonaws.com/123456789012/orders.fifo"
+    url = text_or_env(own, "queue_url", environ, missing, allowed=allowed)
+    try:
+        path = urlsplit(url).path
+    except ValueError:
+        path = ""
+    if url and not _QUEUE_PATH.match(path):
+        own.fault("queue_url", found=found_text(url), allowed=allowed)
+    return Described(
+        contract=CONTRACT,
+        endpoint=path,
+        answers=AnswerRules(unknown=(NOT_NOW_PATTERN,)),
+        settings={"queue_url": url},
+        worker_sends="SendMessage with the idempotency key as MessageDeduplicationId, to this queue.",
+    )
+
+
+SQS_FIFO = CodeAdapter(
+    name="sqs_fifo",
+    code_version=1,
+    describe=_describe,
+    make=SqsFifo,
+    facts=FACTS,
+    tested=Verification(
+        kind=VerifiedWith.INDEPENDENT_PEER,
+        peer="moto 5.2.5, which gives a repeat a new MessageId; the window's end only in its documentation",
+        tested_on=_READ_ON,
+    ),
+    documentation_url=_API,
+    default_url=regional_url("sqs"),
+    needs_region=True,
+    credentials=CREDENTIALS,
+    optional_credentials=OPTIONAL_CREDENTIALS,
+)

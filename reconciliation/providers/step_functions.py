@@ -1,0 +1,212 @@
+"""AWS Step Functions, standard workflows: StartExecution with our key as the execution's name.
+
+The name makes the execution's ARN, so an execution is asked for exactly. "Already exists" proves that there
+is one, and says nothing about its input: the lookup compares that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
+from typing import Any
+
+from reconciliation.contracts import (
+    AnswerPattern,
+    CompareAs,
+    Contract,
+    Fact,
+    KeyFormat,
+    KeyScope,
+    LookupKind,
+    LookupWay,
+    MatchField,
+    OnInFlight,
+    OnOtherPayload,
+    ReceiptPaths,
+    Replays,
+    ReplyShows,
+    Verification,
+    VerifiedWith,
+    WindowKind,
+)
+from reconciliation.providers.aws import CREDENTIALS, ERROR_CODE, NOT_NOW_PATTERN, OPTIONAL_CREDENTIALS
+from reconciliation.providers.aws_account import AwsAccount, regional_url, subject_of
+from reconciliation.providers.base import Finding, OutgoingOperation, Question, Unavailable
+from reconciliation.providers.code_accounts import CodeAdapter, Described, text_or_env
+from reconciliation.providers.conclusions import inconclusive, judge_ours
+from reconciliation.providers.request_tables import AnswerRules
+from reconciliation.providers.tables import Table, found_text
+
+# A version or an alias would follow after another colon; what executions of those are called isn't stated.
+_MACHINE = re.compile(
+    r"arn:(?P<partition>aws[a-z-]*):states:(?P<region>[a-z0-9-]+):[0-9]{12}:stateMachine:[^:/\s]{1,80}\Z"
+)
+_DAY_MS = 24 * 3600 * 1000
+
+CONTRACT = Contract(
+    key_field="name",
+    key_format=KeyFormat.BODY_FIELD,
+    key_scope=KeyScope.ENDPOINT,
+    # Ninety days by default, and thirty where an account has asked for that.
+    dedup_window_ms=30 * _DAY_MS,
+    window_kind=WindowKind.MINIMUM,
+    window_margin_ms=_DAY_MS,
+    on_other_payload=OnOtherPayload.REFUSED,
+    on_in_flight=OnInFlight.UNKNOWN,
+    replays=Replays.FIRST_SUCCESS,
+    rejection_replays=False,
+    proves_existence=(AnswerPattern(path=ERROR_CODE, values=("ExecutionAlreadyExists",)),),
+    lookup=LookupKind.BY_KEY,
+    # "Eventually consistent", with no time stated.
+    visibility_lag_ms=None,
+    lookup_retention_ms=30 * _DAY_MS,
+    absence_is_proof=False,
+    match_fields=(MatchField(payload="$", answer="$.input", compare=CompareAs.JSON_TEXT),),
+    # The effect is that it was started; how it ends is the workflow's own matter.
+    success_when=None,
+    rate_limit_per_second=5.0,
+    in_flight_bound_ms=15_000,
+    start_within_ms=10_000,
+    request_within_ms=10_000,
+    receipt=ReceiptPaths(
+        id="$.executionArn",
+        key="$.name",
+        reference="$.executionArn",
+        # The reply to a start shows the ARN and a date, not the input.
+        reply=ReplyShows.PART,
+    ),
+)
+
+_START = "https://docs.aws.amazon.com/step-functions/latest/apireference/API_StartExecution.html"
+_DESCRIBE = "https://docs.aws.amazon.com/step-functions/latest/apireference/API_DescribeExecution.html"
+_GUARANTEES = "https://docs.aws.amazon.com/step-functions/latest/dg/express-at-least-once-execution.html"
+_READ_ON = date(2026, 11, 30)
+
+FACTS = (
+    Fact(
+        field="key_field",
+        source=_START,
+        read_on=_READ_ON,
+        note="up to 80 characters; unique for account, region and state machine",
+    ),
+    Fact(
+        field="dedup_window_ms",
+        source=_GUARANTEES,
+        read_on=_READ_ON,
+        note="a name can be used again once its execution's data is removed: 90 days after the execution"
+        " ended, 30 where the account asked for that",
+    ),
+    Fact(
+        field="replays",
+        source=_START,
+        read_on=_READ_ON,
+        note="standard workflows only: same name and input while it runs give the first answer again; once it"
+        " has ended, ExecutionAlreadyExists",
+    ),
+    Fact(
+        field="on_other_payload",
+        source=_START,
+        read_on=_READ_ON,
+        note="ExecutionAlreadyExists, which doesn't say whose input the execution has",
+    ),
+    Fact(field="proves_existence", source=_START, read_on=_READ_ON, note="ExecutionAlreadyExists"),
+    Fact(
+        field="lookup",
+        source=_DESCRIBE,
+        read_on=_READ_ON,
+        note="by ARN, which follows from the state machine's and the name; not for express workflows",
+    ),
+    Fact(
+        field="visibility_lag_ms",
+        source=_DESCRIBE,
+        read_on=_READ_ON,
+        note="eventually consistent, best effort; no time is stated, so absence is never proof",
+    ),
+    Fact(field="lookup_retention_ms", source=_GUARANTEES, read_on=_READ_ON, note="as the window"),
+)
+
+
+class StepFunctions(AwsAccount):
+    """One state machine. The payload is the execution's input, any JSON value."""
+
+    service = "stepfunctions"
+    method = "start_execution"
+
+    def parameters(self, operation: OutgoingOperation) -> Mapping[str, Any]:
+        return {
+            "stateMachineArn": self._settings["state_machine_arn"],
+            "name": operation.idempotency_key,
+            # The same bytes for every attempt: the service compares the text.
+            "input": operation.payload_bytes.decode(),
+        }
+
+    def look_up(self, question: Question) -> Finding:
+        """Describe the execution of our name; it is there or it isn't."""
+        arn = execution_arn(self._settings["state_machine_arn"], question.idempotency_key)
+        got = self.ask(question, "describe_execution", {"executionArn": arn})
+        if isinstance(got, Unavailable):
+            return got
+        exchange = got.answer.exchange
+        if got.error_code == "ExecutionDoesNotExist":
+            return self.not_found(question, exchange)
+        if got.content is None or got.answer.status != 200:
+            return self.unexpected(got)
+        if "input" not in got.content:
+            return inconclusive(
+                exchange, "input_hidden", "it shows an execution of this name, and not what it was given"
+            )
+        reading = self.reading(got.content, subject_of(question))
+        if reading is None:
+            return inconclusive(exchange, "no_reference", "it shows an execution without an ARN")
+        if not reading.receipt.named:
+            return inconclusive(exchange, "not_filtered", "it answered with another execution")
+        status = str(got.content.get("status", ""))
+        return judge_ours((replace(reading.receipt, status=status[:80]),), exchange, incomplete=False)
+
+
+def execution_arn(state_machine_arn: str, name: str) -> str:
+    """The ARN of a standard workflow's execution of this name."""
+    return f"{state_machine_arn.replace(':stateMachine:', ':execution:', 1)}:{name}"
+
+
+def _describe(own: Table, region: str, environ: Mapping[str, str], missing: list[str]) -> Described:
+    allowed = "a state machine's ARN without version or alias, in the account's region"
+    arn = text_or_env(own, "state_machine_arn", environ, missing, allowed=allowed)
+    found = _MACHINE.match(arn)
+    if arn and (found is None or (region and found["region"] != region)):
+        own.fault("state_machine_arn", found=found_text(arn), allowed=allowed)
+    ours = execution_arn(arn, "{key}") if found else None
+    paths = CONTRACT.receipt if ours else replace(CONTRACT.receipt, reference=None)
+    return Described(
+        contract=replace(CONTRACT, receipt=replace(paths, our_reference=ours)),
+        endpoint=f"/{arn}",
+        answers=AnswerRules(unknown=(NOT_NOW_PATTERN,)),
+        settings={"state_machine_arn": arn},
+        lookups=(
+            LookupWay(
+                name="describe",
+                kind=LookupKind.BY_KEY,
+                hint=False,
+                note="DescribeExecution on the ARN that follows from the key",
+            ),
+        ),
+        worker_sends="StartExecution of this state machine with the idempotency key as name and the payload's"
+        " own bytes as input.",
+    )
+
+
+STEP_FUNCTIONS = CodeAdapter(
+    name="step_functions",
+    code_version=1,
+    describe=_describe,
+    make=StepFunctions,
+    facts=FACTS,
+    tested=Verification(kind=VerifiedWith.INDEPENDENT_PEER, peer="moto 5.2.5", tested_on=_READ_ON),
+    documentation_url=_START,
+    default_url=regional_url("states"),
+    needs_region=True,
+    credentials=CREDENTIALS,
+    optional_credentials=OPTIONAL_CREDENTIALS,
+)
