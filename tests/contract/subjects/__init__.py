@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from tests.contract.matrix import Subject, Untested
-from tests.contract.subjects import emulated, sandbox, stripe
+from tests.contract.subjects import aws, emulated, sandbox, smtp, stripe
 
-SUBJECTS: tuple[Subject, ...] = (*sandbox.SUBJECTS, *stripe.SUBJECTS, *emulated.SUBJECTS)
+SUBJECTS: tuple[Subject, ...] = (
+    *sandbox.SUBJECTS,
+    *stripe.SUBJECTS,
+    *emulated.SUBJECTS,
+    *aws.SUBJECTS,
+    *smtp.SUBJECTS,
+)
 
 # Those whose sends are made to fail in every way there is.
 FAULTED: tuple[Subject, ...] = (sandbox.SUPPLIER, stripe.REFUNDS, emulated.RESEND)

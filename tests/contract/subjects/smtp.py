@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from reconciliation.providers.base import Adapter, Inconclusive, RejectedSeen, SendOutcome, UnknownSeen
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from reconciliation.providers.base import Adapter, Inconclusive, SendOutcome, UnknownSeen
 from reconciliation.providers.declaration import read_file
 from reconciliation.providers.registry import SHIPPED
 from reconciliation.providers.smtp import Smtp
@@ -11,7 +16,6 @@ from runs.ids import new_id
 from tests.contract.bench import Bench, Order
 from tests.contract.matrix import Case, Check, Subject
 from tests.contract.peers.mail import MailServer
-from tests.contract.peers.servers import Peers
 from tests.fault_proxy import Fault, How, Where
 
 # The end of a message: the server answers it with its acceptance.
@@ -62,23 +66,27 @@ class SmtpBench(Bench):
         return self.send(order, attempt=2)
 
 
-def smtp_at(url: str, *, starttls: str = "required", login: tuple[str, str] | None = None, **how: Any) -> Smtp:
+def smtp_at(
+    url: str, *, starttls: str = "required", login: tuple[str, str] | None = None, **how: Any
+) -> Smtp:
     """The shipped account, with or without a password, at this address."""
     (path,) = SHIPPED.rglob("smtp.toml")
-    data = tomllib.loads(path.read_text())
-    data["smtp"]["starttls"] = starttls
+    text = path.read_text().replace("[smtp]\n", f'[smtp]\nstarttls = "{starttls}"\n')
     environ = {"SMTP_URL": url, "SMTP_MESSAGE_ID_DOMAIN": "mail.example.com"}
     if login is None:
-        del data["credentials"]
+        text = re.sub(r"\[credentials\]\n(?:.+\n)+", "", text)
     else:
         environ |= {"SMTP_USERNAME": login[0], "SMTP_PASSWORD": login[1]}
-    declared = read_account(data, shown_as="smtp.toml", environ=environ)
+    with tempfile.TemporaryDirectory() as folder:
+        changed = Path(folder) / "smtp.toml"
+        changed.write_text(text)
+        declared = read_file(changed, shown_as="smtp.toml", environ=environ)
     assert declared.account.configured, declared.account.missing
     return Smtp(declared, **how)
 
 
 def loses_the_answer_to_the_dot(bench: Bench) -> None:
-    """Once the dot has left, a lost answer is unknown in whatever way it is lost; nothing can be looked up."""
+    """Once the dot has left, an answer lost in whatever way is unknown; nothing can be looked up."""
     for how in (How.CLOSE, How.RESET):
         order = bench.order()
         bench.proxy.fault(Fault(where=Where.REPLY, how=how, once_sent=DOT))
