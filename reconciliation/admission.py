@@ -30,6 +30,8 @@ from runs.locking import database_now
 LOOKUPS_AT_ONCE_MAX = 8
 # A provider may ask for a pause; longer than this we ask again anyway, a person can't be kept waiting.
 RETRY_AFTER_MAX = timedelta(minutes=15)
+# Nobody looks at a minute's counts for longer; what was asked and answered is on record with each case.
+TALLIES_KEPT = timedelta(days=2)
 # The least share of its ceiling that a breaker's pause lasts.
 PAUSE_SHARE_MIN = 0.5
 
@@ -130,6 +132,15 @@ def lock_gate(slug: str) -> AccountGate:
         AccountGate.objects.bulk_create([AccountGate(account_id=slug)], ignore_conflicts=True)
         gate = AccountGate.objects.select_for_update().get(pk=slug)
     return gate
+
+
+def next_wave(slug: str) -> int:
+    """Begin a new wave of workers at the account, which ends the one before. Owns its transaction."""
+    with transaction.atomic():
+        gate = lock_gate(slug)
+        gate.wave += 1
+        gate.save(update_fields=["wave"])
+        return gate.wave
 
 
 def breaker_of(gate: AccountGate) -> Breaker:
@@ -305,6 +316,7 @@ def _count(slug: str, outcome: Outcome, now: datetime) -> None:
     )
     if not added:
         LookupTally.objects.create(account_id=slug, minute_at=minute_at, **counted)
+        LookupTally.objects.filter(account=slug, minute_at__lt=minute_at - TALLIES_KEPT).delete()
 
 
 def _utc(at: datetime) -> str:

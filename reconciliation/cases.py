@@ -14,6 +14,7 @@ from typing import Any
 
 from django.conf import settings
 
+from reconciliation import admission
 from reconciliation.accounts import account_of
 from reconciliation.conclusions import (
     AskPerson,
@@ -266,7 +267,22 @@ def _ask_person(locked: LockedOperation, case: Case, need: Need, judged: Judged)
     if asked_already or case.state == CaseState.AWAITING_APPROVAL:
         case.save(update_fields=["kind", "next_lookup_at"])
         return
-    _move(locked, case, CaseState.NEEDS_DECISION, need=need, why=f"policy: {need}")
+    why = _why_parked(locked, case) if need == Need.PARKED else f"policy: {need}"
+    _move(locked, case, CaseState.NEEDS_DECISION, need=need, why=why)
+
+
+def _why_parked(locked: LockedOperation, case: Case) -> str:
+    """What kept the provider from answering, in words: its failures, or why it wasn't asked."""
+    if case.lookups_failed_count:
+        return f"{case.lookups_failed_count} lookups in a row told nothing. The last: {case.finding_summary}"
+    slug = case.provider_slug
+    held = admission.standing(
+        admission.gate_of(slug),
+        contract=account_of(slug).contract,
+        at_once=admission.under_way(slug, now=locked.now),
+        now=locked.now,
+    )
+    return f"It could not be looked up in time. {held.sentence if held else ''}".strip()
 
 
 def _look_now_and_then(locked: LockedOperation, case: Case, contract: Contract) -> None:
@@ -295,10 +311,10 @@ def backoff(case: Case) -> timedelta:
 
 
 def look_again_now(locked: LockedOperation, case: Case) -> None:
-    """Let the next lookup be due at once: a person asked, or a repeat was sent."""
+    """Let the next lookup be due at once: a person asked."""
     case.next_lookup_at = locked.now
     case.save(update_fields=["next_lookup_at"])
-    wake_after_commit("look_up", case.pk)
+    wake_after_commit("look_up_now", case.pk)
 
 
 def back_to_looking_up(locked: LockedOperation, case: Case, *, why: str, has_lookup: bool) -> None:
@@ -322,7 +338,7 @@ def start_retrying(locked: LockedOperation, case: Case, *, actor: Actor, has_loo
     case.lookup_claim, case.lookup_claimed_until_at = "", None
     case.lookups_failed_count = 0
     _move(locked, case, CaseState.RETRYING, need="", why="retry with the same key", actor=actor)
-    wake_after_commit("look_up", case.pk)
+    wake_after_commit("look_up_now", case.pk)
 
 
 def hand_to_person(
@@ -341,10 +357,13 @@ def resolve(locked: LockedOperation, case: Case, resolution: Resolution, *, acto
     """Close the case. Its operation has been settled, or stays as it was (conflicts after the fact)."""
     before = case.state
     case.state, case.resolution, case.resolved_at = CaseState.RESOLVED, resolution, locked.now
-    case.need, case.next_lookup_at = "", None
+    case.need, case.parked_because, case.next_lookup_at = "", "", None
     case.version += 1
     case.save(
-        update_fields=["state", "resolution", "resolved_at", "need", "next_lookup_at", "version", "kind"]
+        update_fields=[
+            *("state", "resolution", "resolved_at", "need", "parked_because"),
+            *("next_lookup_at", "version", "kind"),
+        ]
     )
     _append(locked, case, "case.resolved", actor, {"from": before, "resolution": str(resolution)}, "")
 
@@ -380,6 +399,7 @@ def _move(
         refresh_outcome_pause(locked.locked_run)
     if state == CaseState.NEEDS_DECISION:
         case.needs_decision_since_at = case.needs_decision_since_at or locked.now
+    case.parked_because = why[:BECAUSE_LENGTH_MAX] if need == Need.PARKED else ""
     changed = (before, need_before) != (state, need)
     if changed:
         case.version += 1

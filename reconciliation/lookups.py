@@ -1,65 +1,181 @@
 """Lookups: claim a due case, ask its provider outside any transaction, record the answer, ask the policy.
 
-A lookup never changes the provider, and its answer is never thrown away: when the case moved while it ran,
-it becomes evidence and overwrites nothing.
+A lookup never changes the provider, and its answer is never thrown away: when the case moved while it ran, or
+it took longer than its claim, it becomes evidence and overwrites nothing.
 """
 
 from __future__ import annotations
 
-import json
-import secrets
+import time
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import structlog
 from django.db import OperationalError, transaction
-from django.db.models import Q
 
-from reconciliation import cases, effective, retries
+from reconciliation import admission, breaking, cases, claiming, effective, retries
 from reconciliation.accounts import account_of
+from reconciliation.admission import RETRY_AFTER_MAX, Admitted
+from reconciliation.claiming import CLAIM_SECONDS, Asked, Lost, NotDue, Taken, claim_due
+from reconciliation.gate_models import AccountGate
 from reconciliation.gathering import INFORMATIVE
 from reconciliation.models import Case, Lookup
 from reconciliation.providers import registry
-from reconciliation.providers.base import Finding, Inconclusive, NotFound, Question, Several
+from reconciliation.providers.base import (
+    Finding,
+    Inconclusive,
+    NotFound,
+    Several,
+    elapsed_seconds,
+)
 from reconciliation.states import CaseState, Need
+from reconciliation.waking import wake
 from runs.actors import Actor, ActorKind
 from runs.journal.evidence import record_evidence, storable_text
-from runs.locking import LockedOperation, database_now, lock_operation
-from runs.models import Evidence, Operation
-from runs.money import Money
+from runs.locking import LockedOperation, lock_operation
+from runs.models import Evidence
 from runs.states import Claim, EvidenceKind, OperationState
+
+__all__ = ["CLAIM_SECONDS", "RETRY_AFTER_MAX", "Asked", "ask_again", "claim_due", "look_up", "record_finding"]
 
 log = structlog.get_logger(__name__)
 
-# Longer than any lookup's own time limits, so that a claim outlives its lookup unless the worker died.
-CLAIM_SECONDS = 90
 LOOKUP_ACTOR = Actor(ActorKind.SYSTEM, "lookup")
+# How long a worker goes on with one account before it lets others come first: long enough that the way
+# through the broker doesn't count, short enough that nothing else in the queue waits long.
+WORK_SECONDS = 0.5
+# A worker that misses slot after slot is on a machine that has no time for it.
+SLOTS_MAX = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """A claimed case and the question to put; plain values, so that no row is held while we wait."""
+class Came:
+    """What an answer did to its case."""
 
-    case_id: str
-    claim: str
-    version: int
-    provider: str
-    question: Question
+    settled: bool = False
+    handed_over: bool = False
 
 
 def look_up(*, case_id: str, asked_by: str = "policy") -> str:
-    """Look one due case up and act on the answer; returns the finding, or "" if it wasn't ours to look up.
+    """Look one due case up and act on the answer; returns the finding, or "" if it isn't to be looked up now.
 
-    Two workers never look up the same case at once: the claim is one conditional update. Owns its
-    transactions; none is open while the provider is asked.
+    Two workers never look up the same case at once, and no more go out to an account than its limits let.
+    What is held back stays due. Owns its transactions; none is open while the provider is asked.
     """
-    asked = claim_due(case_id=case_id)
-    if asked is None:
+    begun = claiming.begin(case_id=case_id)
+    match begun:
+        case Asked():
+            return _carry_out(begun, asked_by)
+        case Lost():
+            claiming.park_lost(case_id=begun.case_id)
+            return ""
+        case NotDue():
+            return ""
+        case Taken():
+            log.debug("lookup_taken", case=case_id, number=begun.number)
+            return ""
+        case _:
+            log.info("lookup_held", case=case_id, why=begun.sentence)
+            return ""
+
+
+def look_up_in_turn(*, case_id: str) -> str:
+    """Answer a wake-up call for one case: look up whichever case of its account has waited longest.
+
+    A call is a sign that the account has something due; in a backlog whoever comes last isn't asked about
+    first. Returns the finding, or "".
+    """
+    slug = Case.objects.filter(pk=case_id).values_list("provider_slug", flat=True).first()
+    return _look_up_oldest(slug) or "" if slug is not None else ""
+
+
+def look_up_due(*, slug: str, wave: int) -> int:
+    """Look up what is due at one account, longest due first, for a little while; returns how many.
+
+    Called for by the sweeper, a few workers for each account in need (a wave). When its time is up a worker
+    gets into the queue again, behind whatever else waits there, unless the sweeper has called a newer wave.
+    """
+    until = elapsed_seconds() + WORK_SECONDS
+    looked_up = 0
+    while AccountGate.objects.filter(pk=slug, wave=wave).exists():
+        if elapsed_seconds() >= until:
+            wake("look_up_due", slug, wave)
+            break
+        finding = _look_up_oldest(slug)
+        if finding is None:
+            break
+        looked_up += finding != ""
+    return looked_up
+
+
+def _look_up_oldest(slug: str) -> str | None:
+    """The finding; "" if this case came to nothing but the next might; None if nobody is to be asked now."""
+    begun = claiming.begin_oldest(slug=slug)
+    match begun:
+        case Asked():
+            return _carry_out(begun, "policy")
+        case Lost():
+            claiming.park_lost(case_id=begun.case_id)
+            return ""
+        case Taken():
+            return ""
+        case NotDue():
+            return None
+        case _:
+            log.debug("lookups_held", account=slug, why=begun.sentence)
+            return None
+
+
+def _carry_out(asked: Asked, asked_by: str) -> str:
+    if not _wait_for_slot(asked):
+        claiming.give_back(asked)
+        _note(asked, None, Came())
         return ""
     finding = _ask(asked)
-    record_finding(asked=asked, finding=finding, asked_by=asked_by)
+    came = Came()
+    try:
+        came = record_finding(asked=asked, finding=finding, asked_by=asked_by)
+    finally:
+        _note(asked, finding, came)
     return finding.kind.value
+
+
+def _wait_for_slot(asked: Asked) -> bool:
+    """Wait until the slot has come. False if every slot was missed: then nobody may be asked now."""
+    admitted = asked.admitted
+    if admitted is None:
+        return True
+    for _ in range(SLOTS_MAX):
+        time.sleep(max(0.0, admitted.start_from - elapsed_seconds()))
+        if elapsed_seconds() <= admitted.start_by:
+            return True
+        # Late, so it would arrive together with those after it.
+        another = admission.another_slot(slug=asked.provider, contract=account_of(asked.provider).contract)
+        if not isinstance(another, Admitted):
+            return False
+        admitted = another
+    return False
+
+
+def _note(asked: Asked, finding: Finding | None, came: Came) -> None:
+    """Tell the account's gate what came of it; a claim that was given back only frees its probe."""
+    if asked.admitted is None or (finding is None and not asked.admitted.probe):
+        return
+    verdict = breaking.Verdict.NOT_ASKED if finding is None else breaking.verdict_of(finding)
+    wait_ms: int | None = getattr(finding, "retry_after_ms", None)
+    admission.note(
+        slug=asked.provider,
+        claim=asked.claim,
+        outcome=admission.Outcome(
+            verdict=verdict,
+            because=finding.summary if finding is not None else "",
+            retry_after=None if wait_ms is None else timedelta(milliseconds=wait_ms),
+            duration_ms=finding.exchange.duration_ms if finding is not None and finding.exchange else 0,
+            settled=came.settled,
+            handed_over=came.handed_over,
+        ),
+    )
 
 
 def _ask(asked: Asked) -> Finding:
@@ -77,52 +193,14 @@ def _ask(asked: Asked) -> Finding:
         )
 
 
-def claim_due(*, case_id: str) -> Asked | None:
-    """Claim a case whose lookup is due and isn't being made; None if there is nothing to do."""
-    now = database_now()
-    claim = secrets.token_hex(8)
-    claimed = (
-        Case.objects.filter(pk=case_id, next_lookup_at__lte=now)
-        .exclude(state=CaseState.RESOLVED)
-        .filter(Q(lookup_claim="") | Q(lookup_claimed_until_at__lte=now))
-        .update(lookup_claim=claim, lookup_claimed_until_at=now + timedelta(seconds=CLAIM_SECONDS))
-    )
-    if not claimed:
-        return None
-    case = Case.objects.select_related("operation").get(pk=case_id)
-    operation = case.operation
-    return Asked(
-        case_id=case_id,
-        claim=claim,
-        version=case.version,
-        provider=operation.provider_id,
-        question=_question(operation, now),
-    )
-
-
-def _question(operation: Operation, now: datetime) -> Question:
-    amount = None
-    if operation.amount_minor is not None:
-        amount = Money(operation.amount_currency, operation.amount_minor)
-    return Question(
-        operation_id=operation.pk,
-        idempotency_key=operation.key,
-        tool=operation.tool,
-        payload=json.loads(bytes(operation.payload)),
-        amount=amount,
-        first_sent_at=operation.first_sent_at or now,
-        last_quiet_at=operation.last_quiet_at,
-        asked_at=now,
-    )
-
-
-def record_finding(*, asked: Asked, finding: Finding, asked_by: str) -> None:
-    """Keep the answer as evidence and let the policy judge it, unless the case moved meanwhile."""
+def record_finding(*, asked: Asked, finding: Finding, asked_by: str) -> Came:
+    """Keep the answer as evidence and let the policy judge it, unless the case moved or the claim ended."""
     with transaction.atomic():
         operation_id = Case.objects.values_list("operation_id", flat=True).get(pk=asked.case_id)
         locked = lock_operation(operation_id=operation_id, team=None)
         case = Case.objects.select_for_update().get(pk=asked.case_id)
-        ours = case.lookup_claim == asked.claim
+        until_at = case.lookup_claimed_until_at
+        ours = case.lookup_claim == asked.claim and until_at is not None and until_at > locked.now
         open_question = case.state != CaseState.RESOLVED
         known = Evidence.objects.filter(operation=locked.operation, digest=finding.evidence_digest).exists()
         lookup = _insert(locked, case, asked, finding, asked_by, judged=ours and open_question)
@@ -132,7 +210,8 @@ def record_finding(*, asked: Asked, finding: Finding, asked_by: str) -> None:
             cases.note_new_evidence(case)
         if not (ours and open_question):
             case.save(update_fields=["lookup_claim", "lookup_claimed_until_at"])
-            return
+            return Came()
+        before = CaseState(case.state)
         _count(case, finding)
         if case.next_lookup_at is not None and case.next_lookup_at <= asked.question.asked_at:
             # This was the lookup that was due; what follows says when the next is, if there is to be one.
@@ -140,6 +219,11 @@ def record_finding(*, asked: Asked, finding: Finding, asked_by: str) -> None:
             case.save(update_fields=["next_lookup_at"])
         if locked.operation.state == OperationState.SENT_UNKNOWN:
             _act_on(locked, case, finding, lookup, known=known)
+        after = Case.objects.values_list("state", flat=True).get(pk=case.pk)
+        return Came(
+            settled=after == CaseState.RESOLVED,
+            handed_over=after == CaseState.NEEDS_DECISION != before,
+        )
 
 
 def _act_on(locked: LockedOperation, case: Case, finding: Finding, lookup: Lookup, *, known: bool) -> None:
@@ -204,6 +288,7 @@ def _insert(
 
 def _count(case: Case, finding: Finding) -> None:
     case.lookups_count += 1
+    case.lookups_lost_count = 0
     informative = finding.kind.value in INFORMATIVE
     case.lookups_failed_count = 0 if informative else case.lookups_failed_count + 1
     case.finding, case.finding_summary = finding.kind.value, storable_text(finding.summary)[:500]
@@ -211,10 +296,6 @@ def _count(case: Case, finding: Finding) -> None:
         named = sum(1 for receipt in finding.receipts if receipt.named)
         case.effects_seen = max(named, 2) if isinstance(finding, Several) else named
     case.save()
-
-
-# A provider may ask for a pause; longer than this we ask again anyway, a person can't be kept waiting.
-RETRY_AFTER_MAX = timedelta(minutes=15)
 
 
 def _obey_retry_after(locked: LockedOperation, case: Case, finding: Finding) -> None:

@@ -2,38 +2,50 @@
 
 Run by beat every few seconds, by any number of beats at once: each step is a compare-and-set under a lock,
 so a second pass finds nothing left to do. With every Celery message lost, this alone keeps things moving.
+What a step fails on is left alone for a while, longer each time, so that it keeps nothing else waiting.
 """
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
 from django.conf import settings
-from django.db import transaction
-from django.db.models import F, Q
+from django.db import DatabaseError, transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
 
-from reconciliation import cases, intake, retries
+from reconciliation import admission, cases, claiming, intake, retries
+from reconciliation.accounts import account_of
+from reconciliation.breaking import BreakerState
 from reconciliation.conclusions import LOOKING_UP_MAX
+from reconciliation.gate_models import BECAUSE_LENGTH_MAX, LookupTally, SweepFailure
 from reconciliation.models import Case
 from reconciliation.states import CaseState
 from reconciliation.waking import wake
+from runs.journal.evidence import storable_text
 from runs.leases import add_pause_reason
 from runs.locking import database_now, lock_operation, lock_run
-from runs.models import Attempt, Grant, Operation, Run
+from runs.models import Attempt, Grant, Operation, ProviderAccount, Run
 from runs.states import AttemptOutcome, Executor, GrantState, OperationState, PauseReason, RunState
 
 log = structlog.get_logger(__name__)
 
 # One pass is bounded; what is left over is the next pass's, seconds later, oldest first.
 BATCH_MAX = 200
+# What a step failed on is left alone so long at first, and up to so long.
+FAILURE_REST = timedelta(seconds=5)
+FAILURE_REST_MAX = timedelta(hours=1)
+# What a lookup takes a worker besides the provider's own time: claim, record, judge.
+OWN_SECONDS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Swept:
-    """What one pass found: runs taken in, grants ended, lookups and sends called for, runs paused."""
+    """What one pass did: runs taken in, grants ended, workers and sends called for, runs paused."""
 
     runs_taken_in: int
     grants_expired: int
@@ -47,28 +59,122 @@ def sweep() -> Swept:
     """Make one pass. A step that fails is logged and doesn't stop the others."""
     now = database_now()
     return Swept(
-        runs_taken_in=_each("take_in", _runs_to_take_in(now), lambda pk: intake.take_in_run(run_id=pk)),
-        grants_expired=_each("expire_grant", _grants_over(now), lambda pk: retries.expire_grant(grant_id=pk)),
-        lookups_called=_each("look_up", _lookups_due(now), lambda pk: wake("look_up", pk)),
-        sends_called=_each("send_granted", _sends_due(now), lambda pk: wake("send_granted", pk)),
-        cases_judged=_each("judge", _cases_that_nobody_moves(now), _judge),
-        versions_missing=_each("version", _versions_missing(now), _pause_for_version),
+        runs_taken_in=_each("take_in", _runs_to_take_in, lambda pk: intake.take_in_run(run_id=pk), now),
+        grants_expired=_each("expire_grant", _grants_over, lambda pk: retries.expire_grant(grant_id=pk), now),
+        lookups_called=_call_for_lookups(now),
+        sends_called=_each("send_granted", _sends_due, lambda pk: wake("send_granted", pk), now),
+        cases_judged=_each("judge", _cases_that_nobody_moves, _judge, now),
+        versions_missing=_each("version", _versions_missing, _pause_for_version, now),
     )
 
 
-def _each(step: str, ids: Iterable[str], act: Callable[[str], object]) -> int:
+Failing = QuerySet[SweepFailure, str]
+
+
+def _each(
+    step: str,
+    find: Callable[[datetime, Failing], Iterable[str]],
+    act: Callable[[str], object],
+    now: datetime,
+) -> int:
+    """Do this to each that is found, without those that it failed on lately."""
+    failed_before = set(SweepFailure.objects.filter(step=step).values_list("subject", flat=True))
+    failing = SweepFailure.objects.filter(step=step, not_before_at__gt=now).values_list("subject", flat=True)
     done = 0
-    for one in ids:
+    for one in find(now, failing):
         try:
             act(one)
-        except Exception:  # one poisoned row must not stop the sweeper; it is found and logged each pass
+        except Exception as error:  # one poisoned row must stop neither the sweeper nor the rows after it
             log.exception("sweep_step_failed", step=step, subject=one)
+            note_failure(step=step, subject=one, error=type(error).__name__)
         else:
             done += 1
+            # A send is only called for here; what becomes of it is noted by whoever carries it out.
+            if one in failed_before and step != "send_granted":
+                SweepFailure.objects.filter(step=step, subject=one).delete()
     return done
 
 
-def _runs_to_take_in(now: datetime) -> list[str]:
+def note_failure(*, step: str, subject: str, error: str) -> None:
+    """Leave a subject alone for a while, twice as long each time; others come first meanwhile."""
+    now = database_now()
+    text = storable_text(error)[:BECAUSE_LENGTH_MAX]
+    try:
+        with transaction.atomic():
+            row, _ = SweepFailure.objects.select_for_update().get_or_create(
+                step=step,
+                subject=subject,
+                defaults={"failures_count": 0, "not_before_at": now, "error": text, "failed_at": now},
+            )
+            row.failures_count += 1
+            ceiling = min(FAILURE_REST_MAX, FAILURE_REST * 2 ** min(row.failures_count - 1, 16))
+            row.not_before_at = now + ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, not a secret
+            row.error, row.failed_at = text, now
+            row.save()
+    except DatabaseError:
+        # It will be met again in the next pass, which is what this would have spared us.
+        log.exception("sweep_failure_not_noted", step=step, subject=subject)
+
+
+def send_granted(*, grant_id: str) -> str:
+    """Carry out a granted repeat; one that may be sent and isn't keeps those after it waiting no longer."""
+    outcome = retries.send_granted(grant_id=grant_id)
+    due = Grant.objects.filter(pk=grant_id, state=GrantState.OPEN, not_before_at__lte=database_now())
+    if outcome == "" and due.exists():
+        note_failure(step="send_granted", subject=grant_id, error="It was refused.")
+    return outcome
+
+
+def _call_for_lookups(now: datetime) -> int:
+    """Call workers for each account where something is due, and as many as its limits can make use of.
+
+    They are a new wave: those of the one before stop when they next look, so that calls don't pile up in a
+    broker that is slow or was away. In which order accounts come is left to chance.
+    """
+    called = 0
+    due_here = claiming.due(now=now).filter(provider_slug=OuterRef("slug"))
+    slugs = list(ProviderAccount.objects.filter(Exists(due_here)).values_list("slug", flat=True))
+    random.shuffle(slugs)
+    for slug in slugs:
+        try:
+            called += _call_for_account(slug, now)
+        except Exception:  # an account that can't be read mustn't keep the others waiting
+            log.exception("sweep_step_failed", step="look_up", subject=slug)
+    return called
+
+
+def _call_for_account(slug: str, now: datetime) -> int:
+    contract = account_of(slug).contract
+    gate = admission.gate_of(slug)
+    at_once = admission.under_way(slug, now=now)
+    held = admission.standing(gate, contract=contract, at_once=at_once, now=now)
+    if held is not None:
+        log.debug("lookups_held", account=slug, why=held.sentence)
+        return 0
+    if gate.breaker_state != BreakerState.CLOSED:
+        wanted = 1  # the probe
+    else:
+        wanted = min(
+            admission.LOOKUPS_AT_ONCE_MAX,
+            1 + math.ceil(contract.rate_limit_per_second * _lookup_seconds(slug, now)),
+        )
+    waiting = claiming.due(now=now).filter(provider_slug=slug).order_by("next_lookup_at")[:wanted].count()
+    wave = admission.next_wave(slug)
+    for _ in range(waiting):
+        wake("look_up_due", slug, wave)
+    return waiting
+
+
+def _lookup_seconds(slug: str, now: datetime) -> float:
+    """How long a worker is busy with one lookup there, as it was lately."""
+    lately = LookupTally.objects.filter(account=slug, minute_at__gt=now - timedelta(minutes=3)).aggregate(
+        asked=Sum("asked_count"), duration_ms=Sum("duration_ms_sum")
+    )
+    asked = lately["asked"] or 0
+    return OWN_SECONDS + (lately["duration_ms"] / asked / 1000 if asked else 0.1)
+
+
+def _runs_to_take_in(now: datetime, failing: Failing) -> list[str]:
     expired = Run.objects.filter(lease_token__isnull=False, lease_expires_at__lte=now)
     nobody = Q(run__lease_token__isnull=True) | Q(run__lease_expires_at__lte=now)
     unreported = Operation.objects.filter(
@@ -84,29 +190,25 @@ def _runs_to_take_in(now: datetime) -> list[str]:
         )
     )
     found = [
-        *expired.order_by("lease_expires_at").values_list("pk", flat=True)[:BATCH_MAX],
-        *unreported.order_by("last_quiet_at").values_list("run_id", flat=True)[:BATCH_MAX],
-        *lapsed.order_by("quiet_after_at").values_list("operation__run_id", flat=True)[:BATCH_MAX],
+        *expired.exclude(pk__in=failing)
+        .order_by("lease_expires_at")
+        .values_list("pk", flat=True)[:BATCH_MAX],
+        *unreported.exclude(run__in=failing)
+        .order_by("last_quiet_at")
+        .values_list("run_id", flat=True)[:BATCH_MAX],
+        *lapsed.exclude(operation__run__in=failing)
+        .order_by("quiet_after_at")
+        .values_list("operation__run_id", flat=True)[:BATCH_MAX],
     ]
     return list(dict.fromkeys(found))
 
 
-def _grants_over(now: datetime) -> list[str]:
-    over = Grant.objects.filter(state=GrantState.OPEN, not_after_at__lt=now).order_by("not_after_at")
-    return list(over.values_list("pk", flat=True)[:BATCH_MAX])
+def _grants_over(now: datetime, failing: Failing) -> list[str]:
+    over = Grant.objects.filter(state=GrantState.OPEN, not_after_at__lt=now).exclude(pk__in=failing)
+    return list(over.order_by("not_after_at").values_list("pk", flat=True)[:BATCH_MAX])
 
 
-def _lookups_due(now: datetime) -> list[str]:
-    due = (
-        Case.objects.filter(next_lookup_at__lte=now)
-        .exclude(state=CaseState.RESOLVED)
-        .filter(Q(lookup_claim="") | Q(lookup_claimed_until_at__lte=now))
-        .order_by("next_lookup_at")
-    )
-    return list(due.values_list("pk", flat=True)[:BATCH_MAX])
-
-
-def _cases_that_nobody_moves(now: datetime) -> list[str]:
+def _cases_that_nobody_moves(now: datetime, failing: Failing) -> list[str]:
     """Cases that should be moving by themselves and aren't: the policy is asked about them anew.
 
     No lookup is planned for them, or one has been due for so long that none is being made; a provider's
@@ -116,7 +218,8 @@ def _cases_that_nobody_moves(now: datetime) -> list[str]:
     stuck = Case.objects.filter(state=CaseState.LOOKING_UP).filter(
         Q(next_lookup_at__isnull=True) | Q(next_lookup_at__lte=since)
     )
-    return list(stuck.order_by("opened_at").values_list("pk", flat=True)[:BATCH_MAX])
+    stuck = stuck.exclude(pk__in=failing).order_by("opened_at")
+    return list(stuck.values_list("pk", flat=True)[:BATCH_MAX])
 
 
 def _judge(case_id: str) -> None:
@@ -128,14 +231,14 @@ def _judge(case_id: str) -> None:
             cases.judge(locked, case)
 
 
-def _sends_due(now: datetime) -> list[str]:
+def _sends_due(now: datetime, failing: Failing) -> list[str]:
     due = Grant.objects.filter(
         state=GrantState.OPEN, executor=Executor.CONSOLE, not_before_at__lte=now, not_after_at__gte=now
-    ).order_by("not_before_at")
-    return list(due.values_list("pk", flat=True)[:BATCH_MAX])
+    ).exclude(pk__in=failing)
+    return list(due.order_by("not_before_at").values_list("pk", flat=True)[:BATCH_MAX])
 
 
-def _versions_missing(now: datetime) -> list[str]:
+def _versions_missing(now: datetime, failing: Failing) -> list[str]:
     since = now - timedelta(seconds=settings.RECOURSE_VERSION_SILENT_SECONDS)
     # Only where another version of the flow is at work: a flow that nobody runs at all is merely idle.
     waiting = (
@@ -144,6 +247,7 @@ def _versions_missing(now: datetime) -> list[str]:
             Q(flow_version__last_worker_at__isnull=True) | Q(flow_version__last_worker_at__lte=since),
             flow__versions__last_worker_at__gt=since,
         )
+        .exclude(pk__in=failing)
         .distinct()
     )
     return list(waiting.values_list("pk", flat=True)[:BATCH_MAX])

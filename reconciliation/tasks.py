@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from reconciliation import lookups, retries, sweeping
+from reconciliation import lookups, sweeping
 
 
 @shared_task(name="reconciliation.tasks.sweep")
@@ -15,11 +15,23 @@ def sweep() -> None:
 
 @shared_task(name="reconciliation.tasks.look_up")
 def look_up(case_id: str) -> None:
-    """Look a case up, if it is due and nobody else is at it."""
+    """Look up whatever has waited longest at the account of this case, which is due."""
+    lookups.look_up_in_turn(case_id=case_id)
+
+
+@shared_task(name="reconciliation.tasks.look_up_now")
+def look_up_now(case_id: str) -> None:
+    """Look this case up before others, because a person waits for it."""
     lookups.look_up(case_id=case_id)
+
+
+@shared_task(name="reconciliation.tasks.look_up_due")
+def look_up_due(slug: str, wave: int) -> None:
+    """Look up what is due at one account, for a little while."""
+    lookups.look_up_due(slug=slug, wave=wave)
 
 
 @shared_task(name="reconciliation.tasks.send_granted")
 def send_granted(grant_id: str) -> None:
     """Carry out a granted repeat from the console, once."""
-    retries.send_granted(grant_id=grant_id)
+    sweeping.send_granted(grant_id=grant_id)

@@ -13,6 +13,7 @@ from django.db.models import F
 from reconciliation import decisions, intake, lookups, reports
 from reconciliation.accounts import sync_accounts
 from reconciliation.decisions import Asked, Decided, GivenReceipt
+from reconciliation.gate_models import AccountGate
 from reconciliation.gathering import Judged, judge_now
 from reconciliation.models import Case
 from reconciliation.providers import registry
@@ -129,7 +130,8 @@ def state_of(claimed: Claimed) -> str:
 
 
 def due_now(case: Case) -> None:
-    """Let the case's next lookup be due, as time would."""
+    """Let the case's next lookup be due, as time would, and the provider's pauses be over."""
+    AccountGate.objects.all().delete()
     Case.objects.filter(pk=case.pk, next_lookup_at__isnull=False).update(
         next_lookup_at=F("opened_at") - timedelta(seconds=1)
     )

@@ -9,6 +9,7 @@ import pytest
 
 from console.celery import app as celery_app
 from console.sandbox.control import SandboxControl
+from reconciliation import waking
 from reconciliation.models import Case, Decision, Lookup
 from reconciliation.providers import registry
 from reconciliation.states import Action
@@ -91,6 +92,7 @@ def test_with_every_wake_up_call_lost_the_sweeper_finds_all_of_it(
     doubtful, case = in_doubt()
     decide(case, Action.RETRY, executor="console")
     # Reports and decisions have called for lookups and a send; nobody hears of it.
+    assert waking.flush(within_seconds=PATIENCE_SECONDS)
     assert queue_length() > 0
     empty_the_broker()
     start_celery_worker(spawn, env=app_env)
@@ -185,6 +187,7 @@ def test_a_report_is_kept_while_the_broker_is_gone(
     celery_app.conf.broker_url = "redis+socket:///tmp/no-broker-here.sock?virtual_host=0"
     try:
         answer = report("unknown", claimed)
+        assert waking.flush(within_seconds=PATIENCE_SECONDS)
     finally:
         celery_app.conf.broker_url = broker_url
     assert answer["case"] == case_of(claimed).pk

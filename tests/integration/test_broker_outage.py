@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from console.celery import app as celery_app
 from console.embedded import folders, valkey
 from tests.processes import Spawn, start_celery_beat, start_celery_worker, until
 
-BARELY_SECONDS = 3.0  # without the settings that this guards it took six and more
+# A caller only hands its call over. Without that it waited two seconds and more for a broker that is away;
+# a busy machine gets the benefit of the doubt.
+AT_ONCE_SECONDS = 1.0
 
 
 @pytest.fixture
@@ -33,17 +36,17 @@ def home() -> Iterator[folders.Home]:
         "amqp://127.0.0.1:1//",
     ],
 )
-def test_a_wake_up_call_without_a_broker_is_given_up_at_once(
+def test_a_wake_up_call_without_a_broker_keeps_nobody_waiting_and_is_given_up(
     spawn: Spawn, app_env: dict[str, str], url: str
 ) -> None:
     program = (
-        "import time; from reconciliation.waking import wake; began = time.monotonic(); wake('sweep');"
-        " print('took', time.monotonic() - began)"
+        "import time; from reconciliation import waking; began = time.monotonic(); waking.wake('sweep');"
+        " print('took', time.monotonic() - began); print('over', waking.flush(within_seconds=40))"
     )
     caller = spawn.manage("shell", "-c", program, env={**app_env, "BROKER_URL": url})
-    took = float(caller.wait_for(r"^took ([\d.]+)$").group(1))
+    caller.wait_for(r"^over True$")
+    assert float(caller.wait_for(r"^took ([\d.]+)").group(1)) < AT_ONCE_SECONDS
     assert "wake_up_lost" in caller.output()
-    assert took < BARELY_SECONDS
 
 
 @pytest.fixture
@@ -56,19 +59,32 @@ def silent_port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("url", ["redis://127.0.0.1:{port}/0", "amqp://127.0.0.1:{port}//"])
-def test_a_broker_that_never_answers_delays_one_call_and_not_the_next(
+def test_a_broker_that_never_answers_delays_no_caller_in_any_thread(
     spawn: Spawn, app_env: dict[str, str], silent_port: int, url: str
 ) -> None:
     """Each of a web server's threads would wait in turn, and nobody could open a page meanwhile."""
     program = (
-        "import time; from reconciliation.waking import wake; began = time.monotonic(); wake('sweep');"
-        " first = time.monotonic(); [wake('sweep') for _ in range(50)];"
-        " print('took', first - began, time.monotonic() - first)"
+        "import threading, time; from reconciliation import waking; took = []\n"
+        "def call():\n"
+        "    began = time.monotonic(); waking.wake('sweep'); took.append(time.monotonic() - began)\n"
+        "threads = [threading.Thread(target=call) for _ in range(50)]\n"
+        "[one.start() for one in threads]; [one.join() for one in threads]\n"
+        "print('took', max(took)); print('over', waking.flush(within_seconds=40))"
     )
     caller = spawn.manage("shell", "-c", program, env={**app_env, "BROKER_URL": url.format(port=silent_port)})
-    took = caller.wait_for(r"^took ([\d.]+) ([\d.]+)$")
-    assert float(took.group(1)) < 2 * BARELY_SECONDS
-    assert float(took.group(2)) < 1.0
+    caller.wait_for(r"^over True$")
+    assert float(caller.wait_for(r"^took ([\d.]+)").group(1)) < AT_ONCE_SECONDS
+    # One call found out for all of them.
+    assert caller.output().count("wake_up_lost") == 1
+
+
+def test_a_process_that_ends_makes_its_last_call(spawn: Spawn, app_env: dict[str, str]) -> None:
+    caller = spawn.manage(
+        "shell", "-c", "from reconciliation import waking; waking.wake('sweep')", env=app_env
+    )
+    assert caller.wait() == 0
+    with celery_app.connection_for_write() as connection:
+        assert connection.default_channel.client.llen(celery_app.conf.task_default_queue) == 1
 
 
 def test_worker_and_beat_outlive_their_broker_and_find_the_next_one(

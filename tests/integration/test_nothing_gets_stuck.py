@@ -10,6 +10,7 @@ from django.db.models import F
 
 from reconciliation import lookups, retries, sweeping
 from reconciliation.conclusions import LOOKING_UP_MAX
+from reconciliation.gate_models import AccountGate
 from reconciliation.models import Case
 from reconciliation.states import Action, CaseKind, CaseState, Need, Permission
 from runs.journal.sending import begin_repeat_by_console, begin_send
@@ -213,6 +214,10 @@ def pass_time(claimed: Claimed) -> None:
         opened_at=F("opened_at") - timedelta(hours=1),
         next_lookup_at=F("next_lookup_at") - timedelta(hours=1),
         lookup_claimed_until_at=F("lookup_claimed_until_at") - timedelta(hours=1),
+    )
+    AccountGate.objects.update(
+        paused_until_at=F("paused_until_at") - timedelta(hours=1),
+        breaker_probe_at=F("breaker_probe_at") - timedelta(hours=1),
     )
 
 
