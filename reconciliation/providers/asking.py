@@ -96,6 +96,8 @@ class Asker:
             template = step.request_for(question.tool)
             if template is None or not _applies(step, question.payload):
                 continue
+            if exchanges and elapsed_seconds() > until:
+                break
             finding, asked = self._ask(question, step, template, until=until, strongest=number == 0)
             exchanges += asked
             if isinstance(finding, Found | Pending | Refused | Mismatch | Several):
