@@ -93,6 +93,8 @@ class _Progress:
     """How far one attempt came. `content_started` is set before the first byte of content is handed over."""
 
     phase: Phase = Phase.CONNECT
+    # The server takes whatever comes next for content: nothing but content may be said to it.
+    data_open: bool = False
     content_started: bool = False
     reply: tuple[int, str] | None = None
     lines: list[str] = field(default_factory=list)
@@ -175,6 +177,7 @@ class Smtp:
         try:
             self._introduce(dialogue, host, implicit_tls=address.scheme == "smtps")
             self._address(dialogue, mail)
+            progress.data_open = True
             if elapsed_seconds() > operation.start_by:
                 raise StartWindowPassed("the time to start ran out before the first byte of content")
             progress.content_started = True
@@ -185,9 +188,10 @@ class Smtp:
             progress.phase = Phase.WAITING
             code, text = dialogue.getreply()
             progress.reply = (code, text.decode("utf-8", "replace"))
+            progress.data_open = False
             progress.phase = Phase.DONE
         finally:
-            dialogue.leave(politely=progress.phase in (Phase.CONNECT, Phase.DONE))
+            dialogue.leave(politely=not progress.data_open)
 
     def _introduce(self, dialogue: _Dialogue, host: str, *, implicit_tls: bool) -> None:
         context = self._ssl_context or _trusted_certificates()

@@ -80,7 +80,7 @@ class _Handler:
                     sender=envelope.mail_from or "",
                     recipients=tuple(envelope.rcpt_tos),
                     content=content,
-                    encrypted=session.ssl is not None,
+                    encrypted=server.transport.get_extra_info("ssl_object") is not None,
                     user=user.decode(),
                 )
             )
@@ -148,7 +148,7 @@ class MailServer:
         starttls = None if self._implicit_tls else self._tls
         how: dict[str, Any] = {}
         if self._login is not None:
-            how = {"authenticator": self._authenticate, "auth_required": True, "auth_require_tls": False}
+            how = {"authenticator": self._authenticate, "auth_required": True}
         made = SMTP(
             self._handler,
             hostname="peer.test",
