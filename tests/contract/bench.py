@@ -230,6 +230,10 @@ class StubBench(DeclaredBench):
         super().close()
         self.stub.close()
 
+    def now(self) -> datetime:
+        """The stub's clock, which tests move."""
+        return datetime.fromtimestamp(self.stub.now(), UTC)
+
 
 def basic(user: str, password: str = "") -> httpx.BasicAuth:
     return httpx.BasicAuth(user, password)

@@ -53,7 +53,7 @@ Run = Callable[["Bench"], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One case at one peer. `run` replaces the suite's own; `departure` says how the peer differs."""
+    """One case at one peer. `run` replaces the suite's own; `departure` says what the peer does instead."""
 
     run: Run | None = None
     departure: str = ""
@@ -62,6 +62,7 @@ class Check:
 
     def __post_init__(self) -> None:
         assert bool(self.departure) == bool(self.source), "a departure has a fact and a source"
+        assert not self.departure.endswith("."), "a departure goes on from the peer's name"
 
 
 @dataclass(frozen=True, kw_only=True)

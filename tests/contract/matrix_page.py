@@ -126,7 +126,7 @@ class _Notes:
         if not self._departures:
             return ["None."]
         return [
-            f"{number}. **{peer}**: {fact} The provider: {source}"
+            f"{number}. **{peer}** {fact}. The provider's word: <{source}>"
             for (peer, fact, source), number in self._departures.items()
         ]
 

@@ -191,6 +191,20 @@ def can_be_named(bench: Bench) -> bool:
     return bench.shows_our_mark and (receipt.key is not None or receipt.reference is not None)
 
 
+def shows_after_the_lag(bench: StubBench) -> None:
+    """A new effect stays hidden for a while, and as long as it does nothing is concluded from that."""
+    order = bench.order()
+    bench.proxy.fault(LOST_REPLIES["closed"])
+    assert isinstance(bench.send(order), UnknownSeen)
+    held = bench.held(order)
+    assert len(held) == 1
+    hidden = bench.look_up(order)
+    assert isinstance(hidden, NotFound), hidden.summary
+    assert not hidden.proof
+    bench.stub.advance_clock(bench.stub.lag_ms)
+    assert_shows(bench, bench.look_up(order), held[0])
+
+
 def closes_the_window(bench: Bench, advance_clock: Callable[[int], None]) -> None:
     """Past its window the same key makes a second effect, as the contract warned before that instant."""
     order = bench.order()

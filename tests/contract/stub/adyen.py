@@ -14,7 +14,8 @@ from tests.contract.stub.server import Answered, Asked, Stub
 
 WINDOW_SECONDS = 7 * 24 * 3600
 KEY_LENGTH_MAX = 64
-REFUSED_AMOUNT = 123
+# The holder's name that makes a test payment be refused.
+REFUSED_HOLDER = "DECLINED"
 
 
 class AdyenStub(Stub):
@@ -45,11 +46,11 @@ class AdyenStub(Stub):
         echoed = {"idempotency-key": key}
         return self.once(
             key,
+            # The page states no comparison of bodies.
             fingerprint=None,
             window_seconds=WINDOW_SECONDS,
             make=lambda: self._made(payment, echoed),
             replayed=lambda first: first,
-            other=lambda: _error(422, "704", "unused: the page states no comparison of bodies"),
             in_flight=lambda: _error(
                 422, "704", "request already processed or in progress", {"transient-error": "true"}
             ),
@@ -57,7 +58,7 @@ class AdyenStub(Stub):
         )
 
     def _made(self, payment: dict[str, Any], headers: dict[str, str] | None = None) -> Answered:
-        refused = payment["amount"]["value"] == REFUSED_AMOUNT
+        refused = payment.get("paymentMethod", {}).get("holderName") == REFUSED_HOLDER
         made = {
             "pspReference": secrets.token_hex(8).upper(),
             "resultCode": "Refused" if refused else "Authorised",

@@ -79,7 +79,6 @@ class PaypalStub(Stub):
             window_seconds=window_seconds,
             make=lambda: make(body),
             replayed=self._latest,
-            other=lambda: _error(422, "UNPROCESSABLE_ENTITY"),
             in_flight=lambda: _error(409, "RESOURCE_CONFLICT", issue="PREVIOUS_REQUEST_IN_PROGRESS"),
             keeps=lambda answer: answer.status < 300,
         )

@@ -25,6 +25,11 @@ class Asked:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
+    # The query as it came: a name may stand in it more than once.
+    pairs: tuple[tuple[str, str], ...] = ()
+
+    def each(self, name: str) -> tuple[str, ...]:
+        return tuple(value for found, value in self.pairs if found == name)
 
     @property
     def form(self) -> dict[str, str]:
@@ -73,10 +78,12 @@ class Stub(ABC):
             def answer(self) -> None:
                 parts = urlsplit(self.path)
                 length = int(self.headers.get("Content-Length") or 0)
+                pairs = parse_qsl(parts.query, keep_blank_values=True)
                 asked = Asked(
                     method=self.command,
                     path=unquote(parts.path),
-                    query=dict(parse_qsl(parts.query, keep_blank_values=True)),
+                    query=dict(pairs),
+                    pairs=tuple(pairs),
                     headers={name.lower(): value for name, value in self.headers.items()},
                     body=self.rfile.read(length),
                 )
@@ -165,16 +172,20 @@ class Stub(ABC):
         window_seconds: float,
         make: Callable[[], Answered],
         replayed: Callable[[Answered], Answered],
-        other: Callable[[], Answered],
         in_flight: Callable[[], Answered],
         keeps: Callable[[Answered], bool],
+        other: Callable[[], Answered] | None = None,
     ) -> Answered:
-        """Do `make` once for a key inside its window, and else answer as this provider does."""
+        """Do `make` once for a key inside its window, and else answer as this provider does.
+
+        Without `other` the provider doesn't compare what is sent, and every fingerprint is the same.
+        """
         with self._lock:
             known = self._keys.get(key)
             if known is not None and self.now() >= known.at + window_seconds:
                 known = None
             if known is not None and known.fingerprint != fingerprint:
+                assert other is not None
                 return other()
             if known is not None:
                 return in_flight() if known.answer is None else replayed(known.answer)

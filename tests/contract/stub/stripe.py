@@ -34,6 +34,8 @@ class StripeStub(Stub):
         self.intents: list[dict[str, Any]] = []
         self.events: list[dict[str, Any]] = []
         self._failing: list[bool] = []
+        # Paths that answer 500 to whoever reads them.
+        self.unreadable: set[str] = set()
 
     def fail_next(self, *, with_effect: bool) -> None:
         """Answer the next creation with a 500, with or without its effect."""
@@ -139,11 +141,14 @@ class StripeStub(Stub):
     # -- reading -----------------------------------------------------------------------------------------
 
     def _read(self, asked: Asked) -> Answered:
+        if asked.path in self.unreadable:
+            return _error(500, type_="api_error", message="An unknown error occurred.")
         match asked.path:
             case "/v1/payment_intents":
                 return _page(self._created(self.intents, asked.query), asked, url=_CREATE)
             case "/v1/events":
-                events = [one for one in self.events if asked.query.get("type") in (None, one["type"])]
+                types = asked.each("types[]")
+                events = [one for one in self.events if not types or one["type"] in types]
                 return _page(self._created(events, asked.query), asked, url="/v1/events")
             case "/v1/payment_intents/search":
                 return self._search(asked)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 from runs.ids import new_id
-from tests.contract.bench import Bench, DeclaredBench, Order
+from tests.contract.bench import Bench, DeclaredBench, Order, basic
 from tests.contract.matrix import Case, Check, Subject
 from tests.contract.peers.servers import Peer, Peers
 from tests.contract.stub.trimming import TrimmedResend
@@ -147,6 +148,40 @@ class SlackBench(EmulatedBench):
         return self.send(order, attempt=2)
 
 
+class TwilioBench(EmulatedBench):
+    """Each order is a text to a number of its own; nothing of ours travels with it."""
+
+    slug = "twilio"
+    service = "twilio"
+    url_name = "TWILIO_URL"
+    account = f"AC{'0' * 32}"
+    environ = {"TWILIO_ACCOUNT_SID": account, "TWILIO_AUTH_TOKEN": "twilio_test_auth_token"}
+    effects_of_a_repeat = 2
+
+    def order(self) -> Order:
+        place = f"+1555{secrets.randbelow(10**7):07}"
+        payload = {"To": place, "From": "+15551234567", "Body": f"Code {new_id('code')}"}
+        return Order(
+            tool="sms",
+            payload=payload,
+            other={**payload, "Body": "Another text"},
+            refused={**payload, "From": "+15550000000"},
+            place=place,
+        )
+
+    def held(self, order: Order) -> list[str]:
+        page = self.peer(
+            "GET",
+            f"/2010-04-01/Accounts/{self.account}/Messages.json",
+            params={"To": order.place, "PageSize": "100"},
+            auth=basic(self.account, self.environ["TWILIO_AUTH_TOKEN"]),
+        )
+        return [one["sid"] for one in page["messages"]]
+
+    def send_duplicate(self, order: Order) -> Any:
+        return self.send(order, attempt=2)
+
+
 def _subject(bench: type[EmulatedBench], **changes: Any) -> Subject:
     def make(peers: Peers) -> Bench:
         return bench(peers.emulate())
@@ -159,7 +194,7 @@ _NO_LAG = "the peer shows everything at once"
 _NO_KEY = "the provider has no keys, so there is no window"
 
 _SHOWS_TAGS = Check(
-    departure="Its list of mails shows their tags, so a mail is found by our mark.",
+    departure="shows tags in its list of mails, so a mail is found by our mark",
     source="https://resend.com/changelog/list-sent-emails-endpoint",
 )
 
@@ -193,5 +228,10 @@ SLACK = _subject(
     cases=_ALL_BUT_LAG_AND_WINDOW,
     not_run={Case.LAG: _NO_LAG, Case.CLOSED_WINDOW: _NO_KEY},
 )
+TWILIO = _subject(
+    TwilioBench,
+    cases=_ALL_BUT_LAG_AND_WINDOW,
+    not_run={Case.LAG: _NO_LAG, Case.CLOSED_WINDOW: _NO_KEY},
+)
 
-SUBJECTS = (RESEND, RESEND_AS_DOCUMENTED, GITHUB, SLACK)
+SUBJECTS = (RESEND, RESEND_AS_DOCUMENTED, GITHUB, SLACK, TWILIO)

@@ -232,11 +232,11 @@ CHARGES = Subject(
 )
 
 _IGNORES = Check(
-    departure="It ignores `Idempotency-Key`: each request makes another PaymentIntent.",
+    departure="ignores `Idempotency-Key`: each request makes another PaymentIntent",
     source=IDEMPOTENCY,
 )
 _WAITS = Check(
-    departure="It ignores `confirm=true` at creation, so a new PaymentIntent stays `requires_confirmation`.",
+    departure="ignores `confirm=true` at creation, so a new PaymentIntent stays `requires_confirmation`",
     source=CONFIRM,
 )
 
