@@ -116,6 +116,10 @@ class Bench(ABC):
     def held(self, order: Order) -> list[str]:
         """The references of the effects that the peer holds in the order's place, counted there."""
 
+    def requests(self) -> int | None:
+        """How many requests to have an effect the peer says it got; None where it doesn't count them."""
+        return None
+
     def send(
         self,
         order: Order,
@@ -229,6 +233,9 @@ class StubBench(DeclaredBench):
         self.stub.let_go()
         super().close()
         self.stub.close()
+
+    def requests(self) -> int | None:
+        return self.stub.requests
 
     def now(self) -> datetime:
         """The stub's clock, which tests move."""

@@ -46,6 +46,7 @@ def sends(bench: Bench) -> None:
     if bench.contract.has_lookup:
         assert_shows(bench, bench.look_up(order), sent.reference)
     assert bench.held(order) == [sent.reference], "asking changed something"
+    assert bench.requests() in (None, 1)
 
 
 def sends_the_same_key_again(bench: Bench) -> None:
@@ -55,6 +56,7 @@ def sends_the_same_key_again(bench: Bench) -> None:
     held = bench.held(order)
     assert len(held) == bench.effects_of_a_repeat
     assert set(held) == {first.reference, again.reference}
+    assert bench.requests() in (None, 2), "a repeat is a request of its own"
 
 
 def sends_the_same_key_for_another_payload(bench: Bench) -> None:
@@ -113,11 +115,12 @@ def sends_at_once(bench: Bench) -> None:
             assert all(bench.is_receipt(one) for one in outcomes), outcomes
     assert receipts <= set(held)
     assert receipts
+    assert bench.requests() in (None, bench.at_once)
 
 
 def loses_the_reply(bench: Bench) -> None:
     """A reply that is lost in any way is unknown; the lookup finds the effect, and makes no other."""
-    for name, fault in LOST_REPLIES.items():
+    for number, (name, fault) in enumerate(LOST_REPLIES.items(), start=1):
         order = bench.order()
         bench.proxy.fault(fault)
         outcome = bench.send(order)
@@ -131,6 +134,7 @@ def loses_the_reply(bench: Bench) -> None:
         else:
             assert isinstance(finding, Inconclusive), name
         assert bench.held(order) == held, name
+        assert bench.requests() in (None, number), "nothing is sent again by itself"
 
 
 def is_refused(bench: Bench) -> None:

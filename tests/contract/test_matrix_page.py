@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from reconciliation.contracts import ProviderAccount, VerifiedWith
+from reconciliation.providers.declaration import ADAPTER, read_file
+from reconciliation.providers.registry import SHIPPED
 from tests.contract.matrix import Case, Result, write
 from tests.contract.matrix_page import PAGE, NotShown, check_run, expected_rows, page
 from tests.contract.subjects import SUBJECTS
@@ -19,6 +22,34 @@ def test_the_committed_page_is_what_the_suite_declares() -> None:
 def test_every_adapter_is_run_or_excused_in_every_case() -> None:
     for subject in SUBJECTS:
         assert {*subject.cases, *subject.not_run} == set(Case)
+
+
+@pytest.mark.parametrize("name", sorted({subject.adapter for subject in SUBJECTS}))
+def test_every_account_says_what_it_was_run_against(name: str) -> None:
+    """An account may claim an independent peer, or a stub, only where the suite has one; and no less."""
+    account = _account(name)
+    subjects = [subject for subject in SUBJECTS if subject.adapter == name]
+    independent = [subject.peer for subject in subjects if subject.independent]
+    match account.tested.kind:
+        case VerifiedWith.INDEPENDENT_PEER:
+            assert any(account.tested.peer.startswith(peer) for peer in independent)
+        case VerifiedWith.OWN_STUB:
+            assert len(subjects) > len(independent)
+            assert all(peer in account.tested.peer for peer in independent)
+        case VerifiedWith.NOTHING:
+            pytest.fail("the suite runs it against something")
+
+
+def test_no_shipped_account_is_left_out() -> None:
+    shipped = [read_file(path, shown_as=path.name).account for path in SHIPPED.rglob("*.toml")]
+    run = {subject.adapter for subject in SUBJECTS}
+    assert {one.slug if one.adapter == ADAPTER else one.adapter for one in shipped} == run
+
+
+def _account(name: str) -> ProviderAccount:
+    found = [read_file(path, shown_as=path.name).account for path in SHIPPED.rglob("*.toml")]
+    (account,) = [one for one in found if name in (one.slug, one.adapter)]
+    return account
 
 
 def test_no_row_stands_twice() -> None:

@@ -88,6 +88,10 @@ class Peers:
             self._sandbox.stop()
         self._spawn.stop_all()
 
+    def running(self) -> dict[str, Peer]:
+        """The peers that others wrote and that run now, by name."""
+        return dict(self._running)
+
     def sandbox(self) -> str:
         """Our own provider with counters of its own (docs/sandbox.md)."""
         if self._sandbox is None:

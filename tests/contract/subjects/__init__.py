@@ -32,7 +32,7 @@ UNTESTED: tuple[Untested, ...] = (
     Untested(
         provider="Stripe",
         fact="the 24 hours of charges and refunds",
-        why="stripe-stateful-mock never forgets a key; the window was only closed in our stub of PaymentIntents",
+        why="stripe-stateful-mock never forgets a key; only our stub of PaymentIntents does",
     ),
     Untested(
         provider="Stripe",

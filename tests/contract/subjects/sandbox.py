@@ -59,6 +59,9 @@ class SandboxBench(DeclaredBench):
         assert self.control.stats(self.name).effects == len(effects)
         return held
 
+    def requests(self) -> int | None:
+        return self.control.stats(self.name).requests
+
     def send_refused(self, order: Order) -> SendOutcome:
         self.control.fault("refuse", account=self.name)
         return self.send(order)
