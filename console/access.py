@@ -28,6 +28,10 @@ class Deed(StrEnum):
     REVOKE_LEASE = "revoke_lease"
     # Take back a granted retry that nobody has used.
     WITHDRAW_RETRY = "withdraw_retry"
+    # Put one question to a provider on trial: it changes nothing, and it is a request with our credentials.
+    TEST_LOOKUP = "test_lookup"
+    # Trust a provider less than it promises.
+    TIGHTEN = "tighten"
 
 
 # An approver consents to what an operator asks for and so decides nothing alone; an auditor reads; an
@@ -39,6 +43,8 @@ ROLES_BY_DEED: Final[dict[Deed, tuple[Role, ...]]] = {
     Deed.ATTACH: (Role.OPERATOR, Role.APPROVER),
     Deed.REVOKE_LEASE: (Role.OPERATOR,),
     Deed.WITHDRAW_RETRY: (Role.OPERATOR,),
+    Deed.TEST_LOOKUP: (Role.OPERATOR,),
+    Deed.TIGHTEN: (Role.ADMINISTRATOR,),
 }
 
 
@@ -66,6 +72,10 @@ def why_not(person: Person, deed: Deed) -> str:
             what = "and leases are revoked by operators"
         case Deed.WITHDRAW_RETRY:
             what = "and retries are withdrawn by operators"
+        case Deed.TEST_LOOKUP:
+            what = "and lookups are tested by operators"
+        case Deed.TIGHTEN:
+            what = "and contracts are tightened by administrators"
         case _:
             assert_never(deed)
     return f"{who}, {what}."

@@ -42,8 +42,8 @@ INFORMATIVE = tuple(
     str(kind) for kind in FindingKind if kind not in (FindingKind.UNAVAILABLE, FindingKind.INCONCLUSIVE)
 )
 # Findings that show something of ours at the provider, and those that show nothing of it.
-_SHOWS_OURS = (FindingKind.FOUND, FindingKind.PENDING, FindingKind.MISMATCH, FindingKind.SEVERAL)
-_SHOWS_NOTHING = (FindingKind.NOT_FOUND, FindingKind.CANDIDATE)
+SHOWS_OURS = (FindingKind.FOUND, FindingKind.PENDING, FindingKind.MISMATCH, FindingKind.SEVERAL)
+SHOWS_NOTHING = (FindingKind.NOT_FOUND, FindingKind.CANDIDATE)
 # What a rule can follow from; it is read before what only says that nobody knows.
 _TELLING = [Claim.RECEIPT, Claim.REJECTION, Claim.NOT_SENT, Claim.FINDING]
 # One operation rarely has ten pieces of evidence; a worker that reports in a loop must not make us read all.
@@ -196,14 +196,14 @@ def _was_answered(evidence: Evidence) -> bool:
 
 def _shown_before(operation: Operation, evidence: Sequence[Evidence], lookup: LookupFacts | None) -> str:
     """Evidence of an effect of ours that the latest lookup, if any, doesn't show; "" if there is none."""
-    if lookup is not None and lookup.finding not in _SHOWS_NOTHING:
+    if lookup is not None and lookup.finding not in SHOWS_NOTHING:
         return ""
     for one in evidence:
         receipt: Any = _match(one).get("receipt") or {}
         pending = one.claim == Claim.RECEIPT and receipt.get("state") == _PENDING and not _is_wrong(one)
         if pending or one.seen.get("effect_exists"):
             return one.pk
-    seen = Lookup.objects.filter(operation=operation, finding__in=[str(kind) for kind in _SHOWS_OURS])
+    seen = Lookup.objects.filter(operation=operation, finding__in=[str(kind) for kind in SHOWS_OURS])
     return seen.order_by("-id").values_list("evidence_id", flat=True).first() or ""
 
 

@@ -139,14 +139,14 @@ def read_form(posted: Mapping[str, str]) -> DecisionForm:
     limits = {"given_body": BODY_LENGTH_MAX * 4, "reason": REASON_LENGTH_MAX * 4}
     return DecisionForm(
         {
-            name: _clean(posted[name])[: limits.get(name, 1_000)]
+            name: clean(posted[name])[: limits.get(name, 1_000)]
             for name in (*_FIELDS, "acknowledged")
             if posted.get(name)
         }
     )
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     text = text.replace("\r\n", "\n")
     return "".join("\ufffd" if one == "\x00" or 0xD800 <= ord(one) < 0xE000 else one for one in text)
 

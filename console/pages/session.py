@@ -71,13 +71,15 @@ def shell_of(request: HttpRequest) -> Shell:
     """The frame for this request: environment, the person, their theme, and where they are."""
     match = request.resolver_match
     name = (match.url_name or "") if match else ""
-    section: Literal["queue", "runs", "effects", ""] = ""
+    section: Literal["queue", "runs", "effects", "providers", ""] = ""
     if name == "queue" or name.startswith("case"):
         section = "queue"
     elif name.startswith("run"):
         section = "runs"
     elif name == "effects":
         section = "effects"
+    elif name.startswith("provider"):
+        section = "providers"
     return Shell(
         environment=settings.RECOURSE_ENVIRONMENT,
         environment_tone=_environment_tone(settings.RECOURSE_ENVIRONMENT),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.pages import case, effects, queue, runs, search, session
+from console.pages import case, effects, providers, queue, runs, search, session
 
 urlpatterns = [
     path("", queue.queue, name="queue"),
@@ -19,6 +19,10 @@ urlpatterns = [
     path("runs/<str:run_id>/", runs.run, name="run"),
     path("runs/<str:run_id>/lease/revocation/", runs.run_revoke, name="run_revoke"),
     path("effects/", effects.effects, name="effects"),
+    path("providers/", providers.provider_list, name="provider_list"),
+    path("providers/<slug:slug>/", providers.provider, name="provider"),
+    path("providers/<slug:slug>/lookup-test/", providers.provider_test, name="provider_test"),
+    path("providers/<slug:slug>/tightening/", providers.provider_tighten, name="provider_tighten"),
     path("search/", search.search, name="search"),
     path("login/", session.SignIn.as_view(), name="login"),
     path("logout/", session.SignOut.as_view(), name="logout"),

@@ -111,14 +111,18 @@ def pages(seeded: Seeded) -> dict[str, str]:
         "effects-decisions": "/effects/?kind=decisions",
         "search": "/search/?q=ORD-77041",
         "search-nothing": "/search/?q=op_nothing",
+        "providers": "/providers/",
+        "provider": "/providers/sandbox-payments/",
+        "provider-tightened": "/providers/sandbox-mail/",
+        "provider-keyless": "/providers/sandbox-courier/",
     }
 
 
-def sign_in(page: Page, base: str) -> None:
+def sign_in(page: Page, base: str, name: str = "operator") -> None:
     from tests.browser.seeding import PASSWORD
 
     page.goto(f"{base}/login/")
-    page.get_by_label("Name").fill("operator")
+    page.get_by_label("Name").fill(name)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
 
@@ -132,6 +136,22 @@ def review(page: Page, base: str, seeded: Seeded) -> None:
     page.get_by_label("Reason", exact=True).fill("The customer was told by phone.")
     page.get_by_role("button", name="Review decision").click()
     page.get_by_role("dialog").wait_for()
+
+
+def try_a_lookup(page: Page, base: str, seeded: Seeded) -> None:
+    """Ask a provider that can't be reached: the answer says so, and what would follow."""
+    page.goto(f"{base}/providers/sandbox-mail/")
+    page.get_by_label("Operation id or key").fill(seeded.not_found.operation.pk)
+    page.get_by_role("button", name="Ask the provider once").click()
+    page.locator("#trial-result").wait_for()
+
+
+def open_tightening(page: Page, base: str) -> None:
+    """Open the administrator's form."""
+    page.context.clear_cookies()
+    sign_in(page, base, "administrator")
+    page.goto(f"{base}/providers/sandbox-payments/")
+    page.get_by_text("Tighten the contract…").click()
 
 
 def take(folder: Path, names: list[str]) -> None:
@@ -161,6 +181,12 @@ def take(folder: Path, names: list[str]) -> None:
                 if not names or "review" in names:
                     review(page, base, seeded)
                     page.screenshot(path=folder / f"review-{theme}-{width}.png")
+                if not names or "provider-trial" in names:
+                    try_a_lookup(page, base, seeded)
+                    page.screenshot(path=folder / f"provider-trial-{theme}-{width}.png", full_page=True)
+                if not names or "provider-tighten" in names:
+                    open_tightening(page, base)
+                    page.screenshot(path=folder / f"provider-tighten-{theme}-{width}.png", full_page=True)
                 context.close()
         print(f"{len(list(folder.glob('*.png')))} pictures in {folder}")
 

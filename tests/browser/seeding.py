@@ -16,6 +16,7 @@ from reconciliation.decisions import Asked, decide
 from reconciliation.gathering import judge_now
 from reconciliation.models import Case
 from reconciliation.states import Action, ReasonCode
+from reconciliation.tightening import tighten
 from runs.journal.sending import begin_send
 from runs.journal.turns import CallChosen, save_result, save_turn
 from runs.locking import database_now
@@ -138,6 +139,14 @@ def seed(team: str = TEAM) -> Seeded:
     sync_accounts()
     by_role = people(team)
     operator = by_role[Role.OPERATOR]
+    tighten(
+        account="sandbox-mail",
+        wanted={"rate_limit_per_second": 5, "lookup_retention_ms": 30 * 24 * 3_600_000},
+        reason="The mail service's status page asks for fewer requests until its index is rebuilt.",
+        seen_number=0,
+        actor=access.person_actor(by_role[Role.ADMINISTRATOR]),
+        actor_name=str(by_role[Role.ADMINISTRATOR]),
+    )
     for number in range(3):
         settled = cases.open_case(ORDER, team=team, flow="restock-agent", external_id=f"PO-22{number}")
         cases.looked_up(settled, cases.found(settled, id=f"ord_{number}"))

@@ -35,7 +35,7 @@ class Shell:
     shortcuts: bool
     path: str
     viewer: Viewer | None = None
-    section: Literal["queue", "runs", "effects", ""] = ""
+    section: Literal["queue", "runs", "effects", "providers", ""] = ""
     open_cases: str = ""
 
 

@@ -1,0 +1,143 @@
+"""Providers: the list of accounts, and one with its contract in force, its tightenings and its open cases."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from console.queries.people import Names
+from reconciliation import effective
+from reconciliation.accounts import account_of
+from reconciliation.contracts import ProviderAccount
+from reconciliation.health import AccountHealth, account_health
+from reconciliation.models import Case, Tightening
+from reconciliation.providers import registry
+from reconciliation.providers.tables import DeclarationInvalid
+from reconciliation.states import CaseState
+from runs.locking import database_now
+from runs.models import ProviderAccount as JournalAccount
+from runs.refusals import NotFound
+
+# Open cases are looked through once for all accounts; beyond this many the counts say "+".
+CASES_MAX: Final = 10_000
+TIGHTENINGS_MAX: Final = 50
+_OPEN: Final = tuple(str(state) for state in CaseState if state is not CaseState.RESOLVED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenCases:
+    """How many cases of an account are open, and how many of them wait for a person; `capped` at a limit."""
+
+    open: int = 0
+    waiting: int = 0
+    capped: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """Every account with the contract in force; those that are no longer declared come last."""
+
+    now: datetime
+    accounts: tuple[ProviderAccount, ...]
+    # Shipped for well-known providers, and not named by this installation.
+    offered: tuple[ProviderAccount, ...]
+    undeclared: tuple[ProviderAccount, ...]
+    tightened: frozenset[str]
+    cases: Mapping[str, OpenCases]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProviderRead:
+    """One account: as it is declared, as it is held, and what is open there."""
+
+    now: datetime
+    account: ProviderAccount
+    # None where the account isn't used here: its declaration is gone, or it is only offered.
+    declared: ProviderAccount | None
+    tightenings: tuple[Tightening, ...]
+    names: Names
+    cases: OpenCases
+    # None where the declaration is gone: nothing is asked there.
+    health: AccountHealth | None
+    # Whether the journal has taken the account in, so that an effect can be sent there.
+    known_to_journal: bool
+    # Shipped with Recourse, and not named by this installation.
+    offered: bool
+
+    @property
+    def number(self) -> int:
+        """The number of the tightening in force, 0 for none."""
+        return self.tightenings[0].number if self.tightenings else 0
+
+
+def list_providers(*, teams: Sequence[str]) -> Listed:
+    """Read every account; where a file can't be used, what is wrong with it instead of what was declared."""
+    problems = registry.problems()
+    try:
+        accounts = effective.all_accounts()
+    except DeclarationInvalid:
+        accounts = ()
+    declared = {one.slug for one in accounts}
+    offered = tuple(one for one in _catalogue() if one.slug not in declared)
+    known = JournalAccount.objects.exclude(pk__in=declared).order_by("slug").values_list("slug", flat=True)
+    tightened = Tightening.objects.order_by("account").values_list("account", flat=True).distinct()
+    return Listed(
+        now=database_now(),
+        accounts=accounts,
+        offered=offered,
+        undeclared=() if problems and not accounts else tuple(account_of(slug) for slug in known),
+        tightened=frozenset(tightened),
+        cases=open_cases(teams=teams),
+        problems=problems,
+    )
+
+
+def read_provider(slug: str, *, teams: Sequence[str]) -> ProviderRead:
+    """Read one account; raises `NotFound` where no declaration, shipped or own, nor the journal knows it."""
+    declared = next((one for one in registry.all_accounts() if one.slug == slug), None)
+    offered = next((one for one in _catalogue() if one.slug == slug), None) if declared is None else None
+    known = JournalAccount.objects.filter(pk=slug).exists()
+    if declared is None and offered is None and not known:
+        raise NotFound(f"There is no provider account “{slug[:64]}”.", account=slug[:64])
+    tightenings = tuple(Tightening.objects.filter(account=slug).order_by("-number")[:TIGHTENINGS_MAX])
+    now = database_now()
+    return ProviderRead(
+        now=now,
+        account=offered or account_of(slug),
+        declared=declared,
+        tightenings=tightenings,
+        names=Names(one.actor for one in tightenings),
+        cases=open_cases(teams=teams, slug=slug).get(slug, OpenCases()),
+        health=account_health(slug, now) if declared is not None else None,
+        known_to_journal=known,
+        offered=offered is not None,
+    )
+
+
+def _catalogue() -> tuple[ProviderAccount, ...]:
+    try:
+        return registry.catalogue()
+    except DeclarationInvalid:
+        # A fault in what is shipped shows among the faults as soon as somebody names the account.
+        return ()
+
+
+def open_cases(*, teams: Sequence[str], slug: str = "") -> dict[str, OpenCases]:
+    """Count the teams' open cases of each account (or of one), up to `CASES_MAX` in all."""
+    rows = Case.objects.filter(team__in=teams, state__in=_OPEN)
+    if slug:
+        rows = rows.filter(provider_slug=slug)
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    read = list(rows.values_list("provider_slug", "state")[: CASES_MAX + 1])
+    for account, state in read[:CASES_MAX]:
+        counts[account][0] += 1
+        counts[account][1] += state == CaseState.NEEDS_DECISION
+    capped = len(read) > CASES_MAX
+    return {
+        account: OpenCases(open=opened, waiting=waiting, capped=capped)
+        for account, (opened, waiting) in counts.items()
+    }
