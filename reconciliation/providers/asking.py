@@ -216,6 +216,8 @@ class Asker:
         items = value_at(rules.items, body.value)
         if isinstance(items, dict):
             items = [items]
+        elif isinstance(items, Missing) and rules.missing_is_empty and isinstance(body.value, dict):
+            items = []
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             listed.problem = inconclusive(
                 answer.exchange, "unexpected_form", "its answer doesn't have the declared form"

@@ -70,10 +70,12 @@ class LookupRules:
 
     `record` is where the receipt is inside an item, `key` where an item (not the record) carries our key: an
     event that names the request that caused it. With `more` or `incomplete` true the answer isn't the whole
-    list. `unavailable` are answers that say "not now" or "not you", whatever their status.
+    list. `unavailable` are answers that say "not now" or "not you", whatever their status. With
+    `missing_is_empty` an object without `items` is an empty list, for providers that leave empty lists out.
     """
 
     items: str = "$"
+    missing_is_empty: bool = False
     record: str | None = None
     key: str | None = None
     more: str | None = None
@@ -172,6 +174,7 @@ def _rules(step: Table) -> LookupRules:
         return LookupRules()
     rules = LookupRules(
         items=table.path("items", "$") or "$",
+        missing_is_empty=table.flag("missing_is_empty", False),
         record=table.path("record"),
         key=table.path("key"),
         more=table.path("more"),
