@@ -9,11 +9,16 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, URLResolver, include, path
 
+from console import webhooks
 from console.api import assembly
 from console.api import problems as api_problems
 from console.pages import problems
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    # Before the API's own addresses: no token is asked for here, the signature is what counts.
+    path(
+        f"{assembly.ROOT.removeprefix('/')}providers/<id:account>/webhook", webhooks.receive, name="webhook"
+    ),
     path(assembly.ROOT.removeprefix("/"), include("console.api.assembly")),
     path("problems/", api_problems.explain_all, name="problem_list"),
     path("problems/<str:word>", api_problems.explain, name="problem"),

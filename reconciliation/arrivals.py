@@ -66,11 +66,15 @@ def receipt_after_settled(
     return reused
 
 
-def judge_by_evidence(locked: LockedOperation) -> None:
-    """Ask the policy what follows from evidence that has just come, for an operation that is sent_unknown."""
+def judge_by_evidence(locked: LockedOperation, *, known: bool = False) -> None:
+    """Ask the policy what follows from evidence that has just come, for an operation that is sent_unknown.
+
+    `known`: it says nothing that wasn't on record, so whoever is deciding saw as much.
+    """
     case = cases.open_case_of(locked)
     if case is not None:
-        cases.note_new_evidence(case)
+        if not known:
+            cases.note_new_evidence(case)
         cases.judge(locked, case)
     else:
         cases.settle_now(locked, actor=cases.BY_POLICY)

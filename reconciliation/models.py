@@ -10,7 +10,9 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-# With this import Django knows the tables of that module too.
+import reconciliation.webhook_models  # noqa: F401
+
+# With these imports Django knows the tables of those modules too.
 from reconciliation.gate_models import BECAUSE_LENGTH_MAX
 from reconciliation.states import Action, CaseKind, CaseState, Resolution
 from runs.models import DIGEST_LENGTH, ID_LENGTH, NAME_LENGTH, Evidence, Grant, Operation, Run, Team, one_of

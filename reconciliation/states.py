@@ -88,6 +88,32 @@ class Permission(StrEnum):
     LOCKED = "locked"
 
 
+class WebhookOutcome(StrEnum):
+    """What became of a notice that the provider had signed."""
+
+    # It names an operation of ours, and is evidence about it.
+    EVIDENCE = "evidence"
+    # It names no operation of ours.
+    UNMATCHED = "unmatched"
+    # Its body, or the record in it, is not of the declared form.
+    UNREADABLE = "unreadable"
+
+
+class WebhookRefusal(StrEnum):
+    """Why a notice was refused or left alone; it is counted and not kept."""
+
+    # No signature, or none that a secret of the account could have made.
+    FORGED = "forged"
+    # Signed, at a time too far from now.
+    STALE = "stale"
+    # Longer than is read.
+    OVERSIZED = "oversized"
+    # No secret is set here, so nothing could be checked.
+    NOT_READY = "not_ready"
+    # Signed, and of no type that the account's file names; acknowledged.
+    OTHER_TYPE = "other_type"
+
+
 class Truth(StrEnum):
     YES = "yes"
     NO = "no"

@@ -153,6 +153,21 @@ WORDS: dict[str, Word] = {
         "A bearer token is needed",
         "The token is missing, unknown, expired or revoked. A browser's session doesn't count here.",
     ),
+    "webhook_forged": Word(
+        403,
+        "The notice isn't signed by its provider",
+        "It carries no signature that one of the account's secrets could have made. Nothing of it is kept.",
+    ),
+    "webhook_stale": Word(
+        403,
+        "The notice was signed at another time",
+        "Its signature holds, and its time is too far from now: it may have been recorded. Nothing is kept.",
+    ),
+    "webhook_not_ready": Word(
+        503,
+        "The account's notices can't be checked here",
+        "None of the secrets that its file names is set. Deliver the notice again later.",
+    ),
     "bad_request": Word(400, "The request can't be read", "Its head is not one that this server can take."),
     "method_not_allowed": Word(405, "This address doesn't take this method", "`Allow` names those it takes."),
     "unsupported_media_type": Word(

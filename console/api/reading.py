@@ -41,26 +41,31 @@ def check_body(request: HttpRequest) -> None:
     encoding = request.headers.get("Content-Encoding", "identity")
     if encoding.lower() != "identity":
         raise UnsupportedMediaType(f"The body must come as it is, not in {encoding[:40]}.")
+    check_length(request, bytes_max=BYTES_MAX)
+
+
+def check_length(request: HttpRequest, *, bytes_max: int) -> None:
+    """Refuse a body that says it is too long before it is read. Raises `TooLarge`, `Invalid`."""
     length = request.META.get("CONTENT_LENGTH") or ""
     if length.isdecimal() and len(length) < 20:
-        if int(length) > BYTES_MAX:
-            raise _too_large(bytes_seen=int(length))
+        if int(length) > bytes_max:
+            raise _too_large(bytes_max, bytes_seen=int(length))
     elif length:
         raise Invalid("Content-Length is no number.", where="header: Content-Length")
     elif "HTTP_TRANSFER_ENCODING" in request.META:
-        _read_chunks(request)
+        _read_chunks(request, bytes_max)
 
 
-def _read_chunks(request: HttpRequest) -> None:
+def _read_chunks(request: HttpRequest, bytes_max: int) -> None:
     """Without a declared length Django reads nothing: read here, one byte more than we take at most."""
-    content = request.META["wsgi.input"].read(BYTES_MAX + 1)
-    if len(content) > BYTES_MAX:
-        raise _too_large()
+    content = request.META["wsgi.input"].read(bytes_max + 1)
+    if len(content) > bytes_max:
+        raise _too_large(bytes_max)
     request._body = content
 
 
-def _too_large(**seen: int) -> TooLarge:
-    return TooLarge(f"At most {BYTES_MAX:,} bytes are taken.", bytes_max=BYTES_MAX, **seen)
+def _too_large(bytes_max: int, **seen: int) -> TooLarge:
+    return TooLarge(f"At most {bytes_max:,} bytes are taken.", bytes_max=bytes_max, **seen)
 
 
 def check_query(request: HttpRequest, known: set[str]) -> None:

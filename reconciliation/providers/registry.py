@@ -23,7 +23,9 @@ from reconciliation.providers.base import Adapter
 from reconciliation.providers.code_adapters import CODE_ADAPTERS, OpenAdapter
 from reconciliation.providers.declaration import Declared, read_file
 from reconciliation.providers.http_declared import HttpDeclared
+from reconciliation.providers.redaction import Redactor, redactor_for
 from reconciliation.providers.tables import DeclarationInvalid
+from reconciliation.providers.webhook_table import WebhookRules
 from runs.refusals import Invalid
 
 SHIPPED = Path(__file__).parent / "declared"
@@ -100,6 +102,20 @@ def refused_answers(slug: str) -> tuple[AnswerPattern, ...]:
     """The answers that this account's file calls a refusal whatever their status; none if it is undeclared."""
     declared = _registry().declared.get(slug)
     return declared.http.answers.rejected if declared is not None else ()
+
+
+def webhook_rules(slug: str) -> WebhookRules | None:
+    """How this account's notices are checked and read, None where it takes none; raises `UnknownProvider`."""
+    return _declared(slug).webhook
+
+
+def redactor(slug: str) -> Redactor:
+    """What to take out of whatever this account's provider says; raises `UnknownProvider`."""
+    declared = _declared(slug)
+    secrets = dict(declared.http.secrets)
+    if declared.webhook is not None:
+        secrets |= {f"webhook {number}": one for number, one in enumerate(declared.webhook.secrets)}
+    return redactor_for(secrets, declared.http.redact_names)
 
 
 def reload() -> None:

@@ -70,7 +70,7 @@ def verify(rules: WebhookRules, *, headers: Mapping[str, str], body: bytes, now:
     if not keys:
         names = " or ".join(rules.secret_names)
         raise WebhookNotReady(
-            f"Notices of this account can't be checked here: {names} isn't set, or isn't a secret of its kind."
+            f"Notices of this account can't be checked here: {names} isn't set, or is no secret of its kind."
         )
     header = headers.get(signing.header.lower(), "")[:HEADER_LENGTH_MAX]
     stamp, given = _read_header(signing, header)
