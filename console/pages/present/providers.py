@@ -8,16 +8,15 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from console.pages.present.asking import health_badge, health_facts
-from console.pages.present.marks import plural
-from console.pages.present.promises import (
+from console.pages.present.contract_words import (
     LOOKUPS,
-    OURS,
     absence_in_words,
     duration,
     key_in_words,
-    promises_of,
     window_in_words,
 )
+from console.pages.present.marks import plural
+from console.pages.present.promises import OURS, promises_of
 from console.pages.present.tightening import tighten_form, tightened_views
 from console.pages.provider_forms import TighteningDraft
 from console.pages.shapes import (
@@ -43,9 +42,7 @@ from reconciliation.contracts import Fact as Source
 from reconciliation.contracts import ProviderAccount, VerifiedWith, WindowKind
 
 TESTED: Final[dict[VerifiedWith, Badge]] = {
-    VerifiedWith.INDEPENDENT_PEER: Badge(
-        word="Tested against others’ server", icon="circle-check", tone="green"
-    ),
+    VerifiedWith.INDEPENDENT_PEER: Badge(word="Independent peer", icon="circle-check", tone="green"),
     VerifiedWith.OWN_STUB: Badge(word="Only by our own stub", icon="unknown", tone="amber", open=True),
     VerifiedWith.NOTHING: Badge(word="Never run", icon="circle-dashed", tone="red", open=True),
 }

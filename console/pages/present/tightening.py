@@ -6,8 +6,8 @@ from typing import Final
 
 from django.urls import reverse
 
+from console.pages.present.contract_words import duration
 from console.pages.present.marks import actor_of
-from console.pages.present.promises import duration
 from console.pages.provider_forms import TighteningDraft
 from console.pages.shapes import Banner, Choice, FieldError, Since, TightenedView, TightenField, TightenForm
 from console.queries.providers import ProviderRead
