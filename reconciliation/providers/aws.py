@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -92,8 +93,11 @@ _FILES = ("config_file", "credentials_file")
 _OWN_HEADERS = frozenset({"content-length", "host", "accept-encoding", "user-agent", "connection", "expect"})
 
 
-class SecondRequest(Exception):
-    """botocore wanted to send once more for one call; one call is one request."""
+class SecondRequest(BaseException):
+    """botocore wanted to send once more for one call; one call is one request.
+
+    Beside `Exception`, because botocore may take any of those for a reason to try yet again.
+    """
 
 
 class _Unread(Exception):
@@ -110,12 +114,8 @@ class AwsAnswer:
 
     answer: Answer
     content: Mapping[str, Any] | None
-
-    @property
-    def error_code(self) -> str:
-        """Amazon's word for what went wrong; empty where nothing did or none was read."""
-        error = (self.content or {}).get("Error")
-        return str(error.get("Code", "")) if isinstance(error, Mapping) else ""
+    # Amazon's word for what went wrong, fit to be shown; empty where nothing did or none was read.
+    error_code: str = ""
 
 
 @dataclass(kw_only=True)
@@ -164,10 +164,10 @@ class AwsClient:
         )
         self._thread.running = running
         content: Mapping[str, Any] | None = None
-        error: Exception | None = None
+        error: BaseException | None = None
         try:
             content = _plain(getattr(self._ready(), method)(**parameters))
-        except Exception as seen:  # noqa: BLE001 - whatever happened is a fact to be recorded, not a crash
+        except (Exception, SecondRequest) as seen:  # noqa: BLE001 - whatever happened is a fact to record
             error = seen
             content = _error_content(seen)
         finally:
@@ -176,9 +176,13 @@ class AwsClient:
             return AwsAnswer(answer=self._not_handed_over(running, error), content=None)
         if content is None or not running.answer.readable:
             return AwsAnswer(answer=running.answer, content=None)
-        return AwsAnswer(answer=_as_json(running.answer, content, redactor), content=content)
+        return AwsAnswer(
+            answer=_as_json(running.answer, content, redactor),
+            content=content,
+            error_code=redactor.text(_code_in(content))[:ERROR_LENGTH_MAX] if error is not None else "",
+        )
 
-    def _not_handed_over(self, running: _Running, error: Exception | None) -> Answer:
+    def _not_handed_over(self, running: _Running, error: BaseException | None) -> Answer:
         """What there is to say where our transport was never asked: nothing can have been sent.
 
         The transport is the only way out, so this is a positive sign and not a guess from an exception. It
@@ -299,10 +303,19 @@ def _content(body: object) -> bytes:
             raise TypeError(f"a body of type {type(body).__name__} isn't carried")
 
 
-def _error_content(error: Exception) -> Mapping[str, Any] | None:
+def _error_content(error: BaseException) -> Mapping[str, Any] | None:
+    """The error as Amazon wrote it; None for the status that botocore makes the code where it can't read one."""
     from botocore.exceptions import ClientError
 
-    return _plain(error.response) if isinstance(error, ClientError) else None
+    if not isinstance(error, ClientError):
+        return None
+    content = _plain(error.response)
+    return content if re.match(r"[A-Za-z]", _code_in(content)) else None
+
+
+def _code_in(content: Mapping[str, Any]) -> str:
+    error = content.get("Error")
+    return str(error.get("Code") or "") if isinstance(error, Mapping) else ""
 
 
 def _plain(parsed: Mapping[str, Any]) -> Mapping[str, Any]:
