@@ -15,6 +15,7 @@ from threading import Thread
 from reconciliation.providers.base import NotFound, SendKind, SendOutcome
 from reconciliation.providers.transport import Transport
 from tests.contract.bench import Bench, Order
+from tests.contract.matrix import Subject
 from tests.contract.suite import assert_shows
 from tests.fault_proxy import WAIT_SECONDS, Fault, How, Where
 
@@ -38,6 +39,11 @@ class Failure:
     headers_started: bool
     # It needs a long body, which only a peer that takes the payload's own bytes gets.
     big: bool = False
+    # It needs a peer that keeps a connection open for the next request.
+    kept: bool = False
+
+    def can_happen_at(self, subject: Subject) -> bool:
+        return (subject.takes_big or not self.big) and (subject.keeps_connections or not self.kept)
 
 
 def struck_by(fault: Fault, *, within_ms: int = 10_000, payload_bytes: bytes | None = None) -> Sending:
@@ -113,8 +119,15 @@ def _not_sent(sending: Sending) -> Failure:
     return Failure(sending=sending, kind=SendKind.NOT_SENT, effects=0, headers_started=False)
 
 
-def _unknown(sending: Sending, *, effects: int, big: bool = False) -> Failure:
-    return Failure(sending=sending, kind=SendKind.UNKNOWN, effects=effects, headers_started=True, big=big)
+def _unknown(sending: Sending, *, effects: int, big: bool = False, kept: bool = False) -> Failure:
+    return Failure(
+        sending=sending,
+        kind=SendKind.UNKNOWN,
+        effects=effects,
+        headers_started=True,
+        big=big,
+        kept=kept,
+    )
 
 
 FAILURES = {
@@ -129,7 +142,7 @@ FAILURES = {
     "reads all, then hangs": _unknown(
         struck_by(Fault(where=Where.REPLY, how=How.HANG), within_ms=SHORT_MS), effects=1
     ),
-    "a kept connection dies": _unknown(over_a_kept_connection_that_dies, effects=1),
+    "a kept connection dies": _unknown(over_a_kept_connection_that_dies, effects=1, kept=True),
     "resets in mid body": _unknown(
         struck_by(Fault(where=Where.REQUEST, how=How.RESET, after_bytes=500_000), payload_bytes=LONG_PAYLOAD),
         effects=0,

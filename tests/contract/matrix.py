@@ -25,6 +25,8 @@ BUILT = ROOT / "build" / "contract-matrix.json"
 PROPERTY = "contract_row"
 # What the case of a send that fails on its way begins with.
 FAULT = "fault: "
+# The case of a notice that a peer signed.
+NOTICE = "signed notice"
 
 
 class Case(StrEnum):
@@ -77,6 +79,8 @@ class Subject:
     not_run: Mapping[Case, str] = field(default_factory=dict)
     # Whether the payload's own bytes are sent, so that a long request can be made.
     takes_big: bool = False
+    # Whether the peer keeps a connection open after its answer.
+    keeps_connections: bool = True
 
     def __post_init__(self) -> None:
         both = set(self.cases) & set(self.not_run)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tests.contract import notices
 from tests.contract.faults import FAILURES
 from tests.contract.matrix import BUILT, FAULT, Case, Result, Row, Subject, fault_row, row_of
 from tests.contract.subjects import FAULTED, SUBJECTS, UNTESTED
@@ -35,7 +36,10 @@ None of them is the provider itself.
 
 FAILURES_INTRODUCTION = """A proxy between adapter and peer cuts, resets, delays and truncates. Outcome: what
 the adapter said; effects: what the peer held afterwards. A lookup then found each effect, and took absence
-for no proof."""
+for no proof. A peer that reads no long requests, or keeps no connections, has no such row."""
+
+NOTICES_INTRODUCTION = """Webhooks that somebody else's server signed: the right ones hold, and one that was
+changed, signed with another secret or, where the time is signed, too long ago is refused."""
 
 
 class NotShown(Exception):
@@ -49,9 +53,9 @@ def expected_rows() -> list[Row]:
         fault_row(subject, name)
         for subject in FAULTED
         for name, failure in FAILURES.items()
-        if subject.takes_big or not failure.big
+        if failure.can_happen_at(subject)
     ]
-    return sorted(rows)
+    return sorted([*rows, *notices.ROWS])
 
 
 def check_run(rows: Iterable[Row], path: Path) -> None:
@@ -96,6 +100,14 @@ def page() -> str:
             FAILURES_INTRODUCTION,
             "",
             *_failures(),
+            "",
+            "## Signed notices",
+            "",
+            NOTICES_INTRODUCTION,
+            "",
+            "| adapter | peer | |",
+            "|---|---|---|",
+            *(f"| `{row.adapter}` | {row.peer} | {row.result.value} |" for row in notices.ROWS),
             "",
             "## Facts that could not be tested",
             "",
@@ -156,7 +168,7 @@ def _failures() -> list[str]:
     names = [f"`{one.adapter}` at {one.peer}" for one in FAULTED]
     lines = [_line(["failure", "outcome", "effects", *names]), "|" + "---|" * (len(names) + 3)]
     for name, failure in FAILURES.items():
-        cells = ["passed" if one.takes_big or not failure.big else "–" for one in FAULTED]
+        cells = ["passed" if failure.can_happen_at(one) else "–" for one in FAULTED]
         lines.append(_line([name, f"`{failure.kind.value}`", str(failure.effects), *cells]))
     return lines
 

@@ -21,7 +21,7 @@ CELLS = [
     )
     for subject in FAULTED
     for name in FAILURES
-    if subject.takes_big or not FAILURES[name].big
+    if FAILURES[name].can_happen_at(subject)
 ]
 
 

@@ -6,6 +6,7 @@ gives them a free port of the loopback address, tells us which, and moves their 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -117,6 +118,22 @@ class Peers:
             ],
             # It gives its services consecutive ports in this order.
             ports={name: FIRST_PORT + at for at, name in enumerate(EMULATED)},
+        )
+
+    def emulate_that_tells(self, url: str, *, secret: str) -> Peer:
+        """GitHub and Stripe once more, where Stripe's events are posted to `url`, signed with `secret`."""
+        seed = self._folder / "seed.json"
+        hook = {"url": url, "events": ["*"], "secret": secret}
+        seed.write_text(json.dumps({"stripe": {"webhooks": [hook]}, "github": {}}))
+        services = ("github", "stripe")
+        return self._start_node(
+            "emulate that tells",
+            [
+                MODULES / "emulate" / "dist" / "index.js",
+                *("start", "--port", str(FIRST_PORT), "--service", ",".join(services)),
+                *("--seed", seed),
+            ],
+            ports={name: FIRST_PORT + at for at, name in enumerate(services)},
         )
 
     def moto(self) -> str:

@@ -213,6 +213,28 @@ class Ec2Bench(AwsBench):
 NO_CLOCK = "moto's clock can't be moved"
 IGNORES_TOKENS = "launches another instance for the same ClientToken"
 
+STEP_FUNCTIONS = Subject(
+    adapter="step_functions",
+    peer=MOTO,
+    independent=True,
+    keeps_connections=False,
+    bench=lambda peers: StepFunctionsBench(peers.moto()),
+    cases={
+        Case.SEND: Check(),
+        Case.SAME_KEY: Check(),
+        Case.OTHER_PAYLOAD: Check(),
+        Case.CONCURRENT: Check(),
+        Case.LOST_REPLY: Check(),
+        Case.REFUSAL: Check(),
+        Case.ABSENCE: Check(),
+    },
+    not_run={
+        Case.LAG: "moto shows an execution at once",
+        Case.SEVERAL: "a name exists once in a state machine",
+        Case.CLOSED_WINDOW: NO_CLOCK,
+    },
+)
+
 SUBJECTS = (
     Subject(
         adapter="sqs_fifo",
@@ -242,26 +264,7 @@ SUBJECTS = (
             Case.CLOSED_WINDOW: NO_CLOCK,
         },
     ),
-    Subject(
-        adapter="step_functions",
-        peer=MOTO,
-        independent=True,
-        bench=lambda peers: StepFunctionsBench(peers.moto()),
-        cases={
-            Case.SEND: Check(),
-            Case.SAME_KEY: Check(),
-            Case.OTHER_PAYLOAD: Check(),
-            Case.CONCURRENT: Check(),
-            Case.LOST_REPLY: Check(),
-            Case.REFUSAL: Check(),
-            Case.ABSENCE: Check(),
-        },
-        not_run={
-            Case.LAG: "moto shows an execution at once",
-            Case.SEVERAL: "a name exists once in a state machine",
-            Case.CLOSED_WINDOW: NO_CLOCK,
-        },
-    ),
+    STEP_FUNCTIONS,
     Subject(
         adapter="ec2_run_instances",
         peer=MOTO,
