@@ -304,7 +304,7 @@ def _content(body: object) -> bytes:
 
 
 def _error_content(error: BaseException) -> Mapping[str, Any] | None:
-    """The error as Amazon wrote it; None for the status that botocore makes the code where it can't read one."""
+    """The error as Amazon wrote it; not the status, which botocore takes for a code where it reads none."""
     from botocore.exceptions import ClientError
 
     if not isinstance(error, ClientError):

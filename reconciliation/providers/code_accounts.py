@@ -71,6 +71,8 @@ class CodeAdapter:
     credentials: tuple[str, ...] = ()
     optional_credentials: tuple[str, ...] = ()
     credentials_required: bool = True
+    # Notes what is fine by itself and isn't beside the rest of the file.
+    check_together: Callable[[Table, Described, Surroundings], None] = lambda top, described, around: None
 
 
 def read_code_account(
@@ -98,6 +100,7 @@ def read_code_account(
     if own is not None:
         described = adapter.describe(own, region, environ, missing)
         own.finish()
+        adapter.check_together(top, described, around)
     spans = _spans(top, described.contract) if described is not None else {}
     console_sends = top.flag("console_sends", False)
     documentation_url = top.optional_text("documentation_url")

@@ -22,6 +22,7 @@ from reconciliation.contracts import (
     WindowKind,
 )
 from reconciliation.providers.code_accounts import CodeAdapter, Described, text_or_env
+from reconciliation.providers.environment import Surroundings
 from reconciliation.providers.smtp import PASSWORD, USERNAME, Smtp
 from reconciliation.providers.smtp_message import message_id_of
 from reconciliation.providers.tables import Table, found_text
@@ -124,6 +125,16 @@ def _describe(own: Table, region: str, environ: Mapping[str, str], missing: list
     )
 
 
+def _check_together(top: Table, described: Described, around: Surroundings) -> None:
+    clear = described.settings["starttls"] == "never" and (around.base_url or "").startswith("smtp://")
+    if clear and around.credentials:
+        top.fault(
+            "smtp.starttls",
+            found='"never" beside credentials',
+            allowed="required, or smtps://: a password is never sent in the clear",
+        )
+
+
 SMTP = CodeAdapter(
     name="smtp",
     code_version=1,
@@ -135,4 +146,5 @@ SMTP = CodeAdapter(
     schemes=("smtp", "smtps"),
     credentials=(USERNAME, PASSWORD),
     credentials_required=False,
+    check_together=_check_together,
 )

@@ -25,6 +25,9 @@ RECIPIENTS_MAX = 100
 # Long headers are folded; this is only there so that nobody sends a book as a subject.
 HEADER_LENGTH_MAX = 998
 
+# A longer boundary would be folded in a way that old readers don't understand.
+BOUNDARY_LENGTH = 32
+
 _LISTS = ("to", "cc", "bcc", "reply_to")
 _MEMBERS = ("from", *_LISTS, "subject", "text", "html")
 # One address without quotes, comments or routes. What isn't ASCII needs SMTPUTF8, which few relays pass on.
@@ -109,7 +112,8 @@ def _fill(message: EmailMessage, payload: Mapping[str, Any], key: str) -> None:
         if html is not None:
             message.add_alternative(html, subtype="html")
             # The library would draw one by chance; a line of the body can't hold this one but on purpose.
-            message.set_boundary(f"=_{hashlib.sha256(f'boundary {key}'.encode()).hexdigest()}")
+            digest = hashlib.sha256(f"boundary {key}".encode()).hexdigest()
+            message.set_boundary(f"=_{digest[:BOUNDARY_LENGTH]}")
     elif html is not None:
         message.set_content(html, subtype="html")
 
