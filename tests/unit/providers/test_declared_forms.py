@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from reconciliation.contracts import AmountForm, LookupKind, ReferenceForm, ReplyShows
+from reconciliation.providers import registry
 from reconciliation.providers.declaration import Declared
-from reconciliation.providers.lookup_tables import NextBy
+from reconciliation.providers.environment import AuthScheme
+from reconciliation.providers.lookup_tables import LookupRules, LookupStep, NextBy, Pages
 from reconciliation.providers.tables import DeclarationInvalid
 from tests.contract.declaring import DECLARATION, declare
 
@@ -339,3 +343,41 @@ def test_a_way_to_make_an_effect_absent_is_described_and_is_no_way_to_look(tmp_p
     told = faults(tmp_path, before_contract('[make_absent]\ntitle = "Cancel it"'))
     assert "[make_absent] request: found nothing" in told
     assert "[make_absent] says: found nothing" in told
+
+
+# --- the page that explains all this ---
+
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "providers" / "declared.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [one.value for kind in (AuthScheme, NextBy, AmountForm, ReferenceForm) for one in kind],
+        [one.name for kind in (LookupStep, LookupRules, Pages) for one in fields(kind) if one.name != "by"],
+        ["reply", "worker_sends", "make_absent", "file_env", "settings", "only_reads", "replay_values"],
+        [path.stem for path in registry.CATALOGUE.glob("*.toml")],
+    ],
+    ids=["words", "tables", "others", "catalogue"],
+)
+def test_the_page_names_everything_that_a_file_may_say(words: list[str]) -> None:
+    # By itself, as a value, as a member with a value, or as a table's name; "rules" are the table answer.
+    missing = [
+        one
+        for one in words
+        if one != "rules" and not re.search(rf'`{one}`|"{one}"|\b{one} =|[.\[]{one}[\].]', PAGE)
+    ]
+    assert missing == []
+
+
+def test_the_pages_example_of_several_ways_is_one_that_is_read(tmp_path: Path) -> None:
+    blocks = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    several = next(block for block in blocks if "[[lookups]]" in block)
+    ways = read(tmp_path, text=BEFORE + several).account.lookups
+    assert [(one.name, one.hint) for one in ways] == [("list", False), ("events", False), ("search", True)]
+    pages = next(block for block in blocks if "[lookup.answer.pages]" in block)
+    paged = DECLARATION + pages
+    assert read(tmp_path, text=paged).http.lookups[0].rules.pages is not None
+    refusals = next(block for block in blocks if "[[send.answer.rejected]]" in block)
+    told = read(tmp_path, ("[lookup.request]", f"{refusals}\n[lookup.request]")).http.answers
+    assert (len(told.unknown), len(told.rejected)) == (1, 1)
