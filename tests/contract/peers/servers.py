@@ -11,13 +11,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from console.sandbox.process import SandboxProcess
-from tests.processes import BIN, PATIENCE_SECONDS, Process, Spawn, StillWaiting, until
+from tests.processes import PATIENCE_SECONDS, Process, Spawn, StillWaiting, until
 
 FOLDER = Path(__file__).resolve().parent
 MODULES = FOLDER / "node_modules"
@@ -136,11 +137,9 @@ class Peers:
             ports={name: FIRST_PORT + at for at, name in enumerate(services)},
         )
 
-    def moto(self) -> str:
+    def moto(self) -> Peer:
         """Amazon's SQS, Step Functions and EC2."""
-        if "moto" not in self._running:
-            self._running["moto"] = self._start_moto()
-        return self._running["moto"].urls["aws"]
+        return self._running.get("moto") or self._start_moto()
 
     def _start_node(self, name: str, command: list[Path | str], *, ports: dict[str, int]) -> Peer:
         require_node()
@@ -172,13 +171,14 @@ class Peers:
         environment = {
             name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ
         }
+        clock = self._folder / "moto.clock"
+        clock.write_text("0")
         process = self._spawn(
-            [BIN / "moto_server", "-H", "127.0.0.1", "-p", "0"],
-            env=environment,
+            [sys.executable, FOLDER / "moto_with_clock.py", "-H", "127.0.0.1", "-p", "0"],
+            env={**environment, "PEER_CLOCK_FILE": str(clock)},
             name="moto",
             cwd=self._folder,
         )
         found = process.wait_for(r"Running on (http://127\.0\.0\.1:\d+)")
-        return Peer(
-            process=process, urls={"aws": found.group(1)}, clock=self._folder / "moto has no clock to move"
-        )
+        self._running["moto"] = Peer(process=process, urls={"aws": found.group(1)}, clock=clock)
+        return self._running["moto"]

@@ -71,8 +71,8 @@ UNTESTED: tuple[Untested, ...] = (
     ),
     Untested(
         provider="Amazon SQS",
-        fact="the first MessageId for a repeat, the five minutes",
-        why="moto answers with a new MessageId, and its clock can't be moved",
+        fact="that a repeat is answered with the first MessageId",
+        why="moto answers with a new one",
     ),
     Untested(
         provider="Amazon EC2",
@@ -82,7 +82,7 @@ UNTESTED: tuple[Untested, ...] = (
     Untested(
         provider="AWS Step Functions",
         fact="the days for which a name stays taken",
-        why="moto's clock can't be moved",
+        why="moto never forgets one",
     ),
     Untested(
         provider="mail servers",
