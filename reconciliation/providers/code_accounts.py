@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Any, Protocol
 
 from reconciliation.contracts import Contract, Fact, LookupWay, ProviderAccount, Verification
@@ -23,8 +24,15 @@ from reconciliation.providers.request_tables import AnswerRules
 from reconciliation.providers.secrets import env_name
 from reconciliation.providers.tables import Table, found_text
 
+# Where what we chose ourselves is written down.
+OURS = "docs/providers/code.md"
 _REGION = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?\Z")
 _TEXT = re.compile(r"[!-~]{1,500}\Z")
+
+
+def facts_from(source: str, read_on: date, notes: Mapping[str, str]) -> tuple[Fact, ...]:
+    """What one source says of several of the contract's fields, a note for each."""
+    return tuple(Fact(field=name, source=source, read_on=read_on, note=note) for name, note in notes.items())
 
 
 class OpenAdapter(Adapter, Protocol):

@@ -16,7 +16,6 @@ from typing import Any
 from reconciliation.contracts import (
     AnswerPattern,
     Contract,
-    Fact,
     KeyFormat,
     KeyScope,
     LookupKind,
@@ -47,7 +46,7 @@ from reconciliation.providers.base import (
     ReceiptState,
     Unavailable,
 )
-from reconciliation.providers.code_accounts import CodeAdapter, Described
+from reconciliation.providers.code_accounts import OURS, CodeAdapter, Described, facts_from
 from reconciliation.providers.conclusions import by_reference, inconclusive, judge_ours
 from reconciliation.providers.request_tables import AnswerRules
 from reconciliation.providers.tables import Table, found_text
@@ -114,60 +113,50 @@ _DESCRIBE = "https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_Describe
 _READ_ON = date(2026, 11, 30)
 
 FACTS = (
-    Fact(
-        field="key_field",
-        source=_IDEMPOTENCY,
-        read_on=_READ_ON,
-        note="up to 64 ASCII characters, case-sensitive",
+    *facts_from(
+        _IDEMPOTENCY,
+        _READ_ON,
+        {
+            "key_format": "a parameter of the call",
+            "key_field": "up to 64 ASCII characters, case-sensitive",
+            "key_scope": "the region, or the zone where the request names one: the same token in another"
+            " launches again",
+            "window_kind": "no lifetime is stated today; the edition of API version 2016-11-15 said at"
+            " least 24 hours after the instance's termination",
+            "dedup_window_ms": "not stated",
+            "replays": "a retry succeeds without further action; its answer may show the present state",
+            "on_other_payload": "IdempotentParameterMismatch: something was done under this key, so it is no"
+            " refusal of ours",
+            "on_in_flight": "not stated",
+            "rejection_replays": "nothing says that an error is kept",
+        },
     ),
-    Fact(
-        field="key_scope",
-        source=_IDEMPOTENCY,
-        read_on=_READ_ON,
-        note="the region, or the zone where the request names one: the same token in another launches again",
+    *facts_from(
+        "https://github.com/boto/boto3/issues/4406",
+        date(2026, 11, 29),
+        {"proves_existence": "IdempotentInstanceTerminated since 2025: launched, and terminated since"},
     ),
-    Fact(
-        field="window_kind",
-        source=_IDEMPOTENCY,
-        read_on=_READ_ON,
-        note="no lifetime is stated today; the edition of API version 2016-11-15 said at least 24 hours after"
-        " the instance's termination",
+    *facts_from(
+        _DESCRIBE,
+        _READ_ON,
+        {
+            "lookup": "filter by tag",
+            "visibility_lag_ms": "eventually consistent, and no time is stated",
+            "lookup_retention_ms": "terminated instances stay visible for usually less than an hour",
+            "absence_is_proof": "never: an instance that was terminated is gone from the list as well",
+            "receipt": "an instance carries its ClientToken and its tags",
+        },
     ),
-    Fact(
-        field="replays",
-        source=_IDEMPOTENCY,
-        read_on=_READ_ON,
-        note="a retry succeeds without further action; its answer may show the present state",
+    *facts_from(
+        "https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html",
+        _READ_ON,
+        {
+            "success_when": "the effect is the launch; a launch that failed is told apart by the reason"
+            " of the instance's end"
+        },
     ),
-    Fact(
-        field="on_other_payload",
-        source=_IDEMPOTENCY,
-        read_on=_READ_ON,
-        note="IdempotentParameterMismatch: something was done under this key, so it is no refusal of ours",
-    ),
-    Fact(
-        field="proves_existence",
-        source="https://github.com/boto/boto3/issues/4406",
-        read_on=date(2026, 11, 29),
-        note="IdempotentInstanceTerminated since January 2025: launched, and terminated since",
-    ),
-    Fact(
-        field="lookup",
-        source=_DESCRIBE,
-        read_on=_READ_ON,
-        note="filter by tag; the answer also carries ClientToken",
-    ),
-    Fact(
-        field="lookup_retention_ms",
-        source=_DESCRIBE,
-        read_on=_READ_ON,
-        note="terminated instances stay visible for a short time, usually less than an hour",
-    ),
-    Fact(
-        field="success_when",
-        source="https://docs.aws.amazon.com/AWSEC2/latest/APIReference/API_StateReason.html",
-        read_on=_READ_ON,
-        note="the reasons for which a launch ends without an instance",
+    *facts_from(
+        OURS, _READ_ON, {"in_flight_bound_ms": "our own choice: no bound is published; longer may be set"}
     ),
 )
 

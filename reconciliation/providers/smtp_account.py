@@ -9,7 +9,6 @@ from datetime import date
 
 from reconciliation.contracts import (
     Contract,
-    Fact,
     KeyFormat,
     KeyScope,
     LookupKind,
@@ -21,7 +20,7 @@ from reconciliation.contracts import (
     VerifiedWith,
     WindowKind,
 )
-from reconciliation.providers.code_accounts import CodeAdapter, Described, text_or_env
+from reconciliation.providers.code_accounts import CodeAdapter, Described, facts_from, text_or_env
 from reconciliation.providers.environment import Surroundings
 from reconciliation.providers.smtp import PASSWORD, USERNAME, Smtp
 from reconciliation.providers.smtp_message import message_id_of
@@ -64,35 +63,43 @@ _RFC = "https://www.rfc-editor.org/rfc/rfc5321"
 _READ_ON = date(2026, 11, 30)
 
 FACTS = (
-    Fact(
-        field="key_format",
-        source=_RFC,
-        read_on=_READ_ON,
-        note="no command carries one, and nothing makes a server drop a second message with one Message-ID",
+    *facts_from(
+        _RFC,
+        _READ_ON,
+        {
+            "key_format": "no command carries a key",
+            "key_field": "there is none",
+            "key_scope": "there is no key",
+            "window_kind": "there is no key",
+            "dedup_window_ms": "there is no key",
+            "on_other_payload": "every accepted message is a message",
+            "on_in_flight": "every accepted message is a message",
+            "rejection_replays": "there is no key",
+            "proves_existence": "no reply says that a message was accepted before",
+            "lookup": "there is no way to ask for a message; its Message-ID can be searched for in logs and"
+            " mailboxes",
+            "visibility_lag_ms": "there is no lookup",
+            "lookup_retention_ms": "there is no lookup",
+            "absence_is_proof": "there is no lookup",
+        },
     ),
-    Fact(
-        field="lookup",
-        source=_RFC,
-        read_on=_READ_ON,
-        note="there is no way to ask for a message; the Message-ID can be searched for in logs and mailboxes",
+    *facts_from(
+        f"{_RFC}#section-4.5.3.2.6",
+        _READ_ON,
+        {"in_flight_bound_ms": "ten minutes are to be allowed for the answer to the end of a message"},
     ),
-    Fact(
-        field="in_flight_bound_ms",
-        source=f"{_RFC}#section-4.5.3.2.6",
-        read_on=_READ_ON,
-        note="ten minutes are to be allowed for the answer to the end of a message",
+    *facts_from(
+        f"{_RFC}#section-4.2.5",
+        _READ_ON,
+        {
+            "success_when": "with 250 after the end of the message the server takes responsibility for it",
+            "receipt": "the server's own id stands in the text of its reply, in a form of its choosing",
+        },
     ),
-    Fact(
-        field="success_when",
-        source=f"{_RFC}#section-4.2.5",
-        read_on=_READ_ON,
-        note="250 after the end of the message: the server has taken responsibility for it",
-    ),
-    Fact(
-        field="replays",
-        source="https://www.rfc-editor.org/rfc/rfc1047",
-        read_on=_READ_ON,
-        note="a lost reply after the end of the message makes duplicates",
+    *facts_from(
+        "https://www.rfc-editor.org/rfc/rfc1047",
+        _READ_ON,
+        {"replays": "a lost reply after the end of the message makes duplicates, whatever their Message-ID"},
     ),
 )
 

@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 from reconciliation.contracts import (
     CompareAs,
     Contract,
-    Fact,
     KeyFormat,
     KeyScope,
     LookupKind,
@@ -31,7 +30,7 @@ from reconciliation.contracts import (
 from reconciliation.providers.aws import CREDENTIALS, NOT_NOW_PATTERN, OPTIONAL_CREDENTIALS
 from reconciliation.providers.aws_account import AwsAccount, members_of, regional_url
 from reconciliation.providers.base import Finding, Inconclusive, OutgoingOperation, Question
-from reconciliation.providers.code_accounts import CodeAdapter, Described, text_or_env
+from reconciliation.providers.code_accounts import OURS, CodeAdapter, Described, facts_from, text_or_env
 from reconciliation.providers.request_tables import AnswerRules
 from reconciliation.providers.tables import Table, found_text
 
@@ -46,7 +45,7 @@ CONTRACT = Contract(
     window_kind=WindowKind.DOCUMENTED,
     # A tenth of the window, for clocks that differ and a request that is slow to arrive.
     window_margin_ms=30_000,
-    on_other_payload=OnOtherPayload.UNKNOWN,
+    on_other_payload=OnOtherPayload.REPLAYED,
     on_in_flight=OnInFlight.UNKNOWN,
     replays=Replays.FIRST_SUCCESS,
     rejection_replays=False,
@@ -72,48 +71,49 @@ _TERMS = "https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperG
 _READ_ON = date(2026, 11, 30)
 
 FACTS = (
-    Fact(
-        field="key_field",
-        source=_API,
-        read_on=_READ_ON,
-        note="up to 128 letters, digits and punctuation; overrides content-based deduplication",
+    *facts_from(
+        _API,
+        _READ_ON,
+        {
+            "key_format": "a parameter of the call",
+            "key_field": "up to 128 characters; it overrides content-based deduplication",
+            "replays": "a repeat is accepted and not delivered; that it gets the first MessageId and"
+            " SequenceNumber again is only told by others' re-implementations",
+            "on_other_payload": "a message with a known id is accepted and not delivered; nothing says"
+            " that its body is compared",
+            "on_in_flight": "not stated",
+            "rejection_replays": "nothing says that an error is kept",
+            "proves_existence": "no error says that the message is there: a repeat is no error",
+            "match_fields": "MD5OfMessageBody is of the body as the queue took it",
+            "receipt": "MessageId and SequenceNumber; our id isn't echoed",
+            "success_when": "a message that was accepted is in the queue",
+        },
     ),
-    Fact(
-        field="dedup_window_ms",
-        source=_TERMS,
-        read_on=_READ_ON,
-        note="five minutes; tracked even after the message was received and deleted",
+    *facts_from(
+        _TERMS,
+        _READ_ON,
+        {
+            "dedup_window_ms": "five minutes, also after the message was received and deleted",
+            "window_kind": "the duration is stated",
+        },
     ),
-    Fact(
-        field="key_scope",
-        source="https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html",
-        read_on=_READ_ON,
-        note="the queue, or with DeduplicationScope messageGroup each group: a payload keeps its group",
+    *facts_from(
+        "https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_SetQueueAttributes.html",
+        _READ_ON,
+        {"key_scope": "the queue, or with DeduplicationScope messageGroup the group"},
     ),
-    Fact(
-        field="replays",
-        source=_API,
-        read_on=_READ_ON,
-        note="a repeat is accepted and not delivered; that it answers with the first MessageId and"
-        " SequenceNumber is only told by others' re-implementations",
+    *facts_from(
+        "https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html",
+        _READ_ON,
+        {
+            "lookup": "receiving hides a message from its consumers: no question that changes nothing",
+            "visibility_lag_ms": "there is no lookup",
+            "lookup_retention_ms": "there is no lookup",
+            "absence_is_proof": "there is no lookup",
+        },
     ),
-    Fact(
-        field="on_other_payload",
-        source=_API,
-        read_on=_READ_ON,
-        note="not stated; an explicit id is not described as being compared with the body",
-    ),
-    Fact(
-        field="lookup",
-        source="https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_ReceiveMessage.html",
-        read_on=_READ_ON,
-        note="receiving hides the message from its consumers, so it is no question that changes nothing",
-    ),
-    Fact(
-        field="match_fields",
-        source=_API,
-        read_on=_READ_ON,
-        note="MD5OfMessageBody is of the body as the queue took it",
+    *facts_from(
+        OURS, _READ_ON, {"in_flight_bound_ms": "our own choice: no bound is published; longer may be set"}
     ),
 )
 
@@ -171,7 +171,7 @@ SQS_FIFO = CodeAdapter(
     facts=FACTS,
     tested=Verification(
         kind=VerifiedWith.INDEPENDENT_PEER,
-        peer="moto 5.2.5, which gives a repeat a new MessageId; the window's end only in its documentation",
+        peer="moto 5.2.5, with its clock moved past the window; it gives a repeat a new MessageId",
         tested_on=_READ_ON,
     ),
     documentation_url=_API,

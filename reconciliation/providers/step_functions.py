@@ -16,7 +16,6 @@ from reconciliation.contracts import (
     AnswerPattern,
     CompareAs,
     Contract,
-    Fact,
     KeyFormat,
     KeyScope,
     LookupKind,
@@ -34,7 +33,7 @@ from reconciliation.contracts import (
 from reconciliation.providers.aws import CREDENTIALS, ERROR_CODE, NOT_NOW_PATTERN, OPTIONAL_CREDENTIALS
 from reconciliation.providers.aws_account import AwsAccount, regional_url, subject_of
 from reconciliation.providers.base import Finding, OutgoingOperation, Question, Unavailable
-from reconciliation.providers.code_accounts import CodeAdapter, Described, text_or_env
+from reconciliation.providers.code_accounts import OURS, CodeAdapter, Described, facts_from, text_or_env
 from reconciliation.providers.conclusions import inconclusive, judge_ours
 from reconciliation.providers.request_tables import AnswerRules
 from reconciliation.providers.tables import Table, found_text
@@ -85,46 +84,46 @@ _GUARANTEES = "https://docs.aws.amazon.com/step-functions/latest/dg/express-at-l
 _READ_ON = date(2026, 11, 30)
 
 FACTS = (
-    Fact(
-        field="key_field",
-        source=_START,
-        read_on=_READ_ON,
-        note="up to 80 characters; unique for account, region and state machine",
+    *facts_from(
+        _START,
+        _READ_ON,
+        {
+            "key_format": "a parameter of the call",
+            "key_field": "up to 80 characters",
+            "key_scope": "unique for account, region and state machine",
+            "replays": "standard workflows only: the same name and input give the first answer again while"
+            " the execution runs, and ExecutionAlreadyExists once it has ended",
+            "on_other_payload": "ExecutionAlreadyExists, which doesn't say whose input the execution has",
+            "on_in_flight": "not stated for the time before the first request is answered",
+            "rejection_replays": "nothing says that an error is kept",
+            "proves_existence": "ExecutionAlreadyExists: an execution of this name is there",
+            "receipt": "the answer to a start has the execution's ARN, in which our key is the name",
+            "success_when": "the effect is the start; how the execution ends is the workflow's own matter",
+        },
     ),
-    Fact(
-        field="dedup_window_ms",
-        source=_GUARANTEES,
-        read_on=_READ_ON,
-        note="a name can be used again once its execution's data is removed: 90 days after the execution"
-        " ended, 30 where the account asked for that",
+    *facts_from(
+        _GUARANTEES,
+        _READ_ON,
+        {
+            "dedup_window_ms": "a name can be used again once its execution's data is removed: 90 days after"
+            " it ended, 30 where the account asked for that",
+            "window_kind": "30 days is the shortest that can be asked for",
+            "lookup_retention_ms": "as the window",
+        },
     ),
-    Fact(
-        field="replays",
-        source=_START,
-        read_on=_READ_ON,
-        note="standard workflows only: same name and input while it runs give the first answer again; once it"
-        " has ended, ExecutionAlreadyExists",
+    *facts_from(
+        _DESCRIBE,
+        _READ_ON,
+        {
+            "lookup": "by ARN, which follows from the machine's and the name; not for express workflows",
+            "visibility_lag_ms": "eventually consistent, and no time is stated",
+            "absence_is_proof": "never, since no time is stated after which an execution must show",
+            "match_fields": "the input as text, compared as the JSON value that it is",
+        },
     ),
-    Fact(
-        field="on_other_payload",
-        source=_START,
-        read_on=_READ_ON,
-        note="ExecutionAlreadyExists, which doesn't say whose input the execution has",
+    *facts_from(
+        OURS, _READ_ON, {"in_flight_bound_ms": "our own choice: no bound is published; longer may be set"}
     ),
-    Fact(field="proves_existence", source=_START, read_on=_READ_ON, note="ExecutionAlreadyExists"),
-    Fact(
-        field="lookup",
-        source=_DESCRIBE,
-        read_on=_READ_ON,
-        note="by ARN, which follows from the state machine's and the name; not for express workflows",
-    ),
-    Fact(
-        field="visibility_lag_ms",
-        source=_DESCRIBE,
-        read_on=_READ_ON,
-        note="eventually consistent, best effort; no time is stated, so absence is never proof",
-    ),
-    Fact(field="lookup_retention_ms", source=_GUARANTEES, read_on=_READ_ON, note="as the window"),
 )
 
 
