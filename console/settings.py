@@ -336,8 +336,10 @@ _before_rendering: list[Any] = [
     structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
     structlog.processors.StackInfoRenderer(),
 ]
+# Without the values of variables: among them are passwords, payloads and what providers answered.
+_traceback = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
 _renderer: list[Any] = (
-    [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+    [structlog.processors.ExceptionRenderer(_traceback), structlog.processors.JSONRenderer()]
     if LOG_FORMAT == "json"
     else [
         structlog.processors.format_exc_info,

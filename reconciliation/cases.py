@@ -288,7 +288,11 @@ def _why_parked(locked: LockedOperation, case: Case) -> str:
 def _look_now_and_then(locked: LockedOperation, case: Case, contract: Contract) -> None:
     may_look = contract.has_lookup and case.lookups_count < LOOKUPS_BY_ITSELF_MAX
     settled = locked.operation.state != OperationState.SENT_UNKNOWN
-    case.next_lookup_at = None if settled or not may_look else locked.now + backoff(case)
+    if settled or not may_look:
+        case.next_lookup_at = None
+    elif case.next_lookup_at is None or case.next_lookup_at > locked.now:
+        case.next_lookup_at = locked.now + backoff(case)
+    # One that is due and waits for its turn keeps its place.
 
 
 def _keep_looking(locked: LockedOperation, case: Case, not_before_at: datetime | None) -> None:

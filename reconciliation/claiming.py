@@ -89,7 +89,7 @@ def due(*, now: datetime) -> QuerySet[Case]:
 def begin(*, case_id: str) -> Begun:
     """Claim this case, with a slot at its provider; or say what keeps it from being looked up now."""
     with transaction.atomic():
-        case = Case.objects.select_for_update().filter(pk=case_id).first()
+        case = _held(Case.objects.filter(pk=case_id)).first()
         begun = NotDue() if case is None else _begin(case)
     return _with_question(begun)
 
@@ -98,7 +98,7 @@ def begin_oldest(*, slug: str) -> Begun:
     """Claim the account's case that has been due longest, passing over those that somebody holds."""
     with transaction.atomic():
         waiting = due(now=database_now()).filter(provider_slug=slug).order_by("next_lookup_at", "id")
-        case = waiting.select_for_update(skip_locked=True).first()
+        case = _held(waiting, skip_locked=True).first()
         begun = NotDue() if case is None else _begin(case)
     return _with_question(begun)
 
@@ -106,7 +106,7 @@ def begin_oldest(*, slug: str) -> Begun:
 def claim_due(*, case_id: str) -> Asked | None:
     """Claim this case without asking for a slot; None if it isn't due or somebody is at it."""
     with transaction.atomic():
-        case = Case.objects.select_for_update().filter(pk=case_id).first()
+        case = _held(Case.objects.filter(pk=case_id)).first()
         claimed = NotDue() if case is None else _claimable(case, database_now())
         if case is not None and isinstance(claimed, _Claim):
             _keep(case, claimed)
@@ -114,11 +114,16 @@ def claim_due(*, case_id: str) -> Asked | None:
     return begun if isinstance(begun, Asked) else None
 
 
+def _held(cases_wanted: QuerySet[Case], *, skip_locked: bool = False) -> QuerySet[Case]:
+    """Lock the cases, and read their operations, which don't change in what a question is made of."""
+    return cases_wanted.select_related("operation").select_for_update(of=("self",), skip_locked=skip_locked)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Claim:
     """A claim that is on record, or about to be; the question is put together once it is committed."""
 
-    case_id: str
+    case: Case
     number: int
     claim: str
     now: datetime
@@ -136,7 +141,7 @@ def _claimable(case: Case, now: datetime) -> _Claim | NotDue | Taken | Lost:
         return Lost(case_id=case.pk)
     number = case.lookup_claim_number + 1
     return _Claim(
-        case_id=case.pk,
+        case=case,
         number=number,
         claim=f"{number}-{secrets.token_hex(8)}",
         now=now,
@@ -183,9 +188,9 @@ def _with_question(begun: _Claim | NotDue | Taken | Lost | Held) -> Begun:
     """Put the question together, after the claim is committed: what fails here can't block its account."""
     if not isinstance(begun, _Claim):
         return begun
-    case = Case.objects.select_related("operation").get(pk=begun.case_id)
+    case = begun.case
     return Asked(
-        case_id=begun.case_id,
+        case_id=case.pk,
         claim=begun.claim,
         version=case.version,
         provider=case.operation.provider_id,

@@ -13,7 +13,7 @@ from django.db.models import Q
 
 from reconciliation import admission, limiting
 from reconciliation.accounts import account_of
-from reconciliation.admission import Held
+from reconciliation.admission import BreakerOpen, Held, Probing, Resting
 from reconciliation.breaking import BreakerState
 from reconciliation.gate_models import LookupTally
 from reconciliation.models import Case
@@ -24,6 +24,8 @@ BACKLOG_MAX = 50_000
 HOUR = timedelta(hours=1)
 # Over how many whole minutes, and the running one, the speed is taken.
 SPEED_MINUTES = 3
+# While one of these holds, what is due doesn't get less.
+STANDING_STILL = (BreakerOpen, Probing, Resting)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +95,7 @@ class BacklogHealth:
 
     `due` could be asked about now, the oldest since `oldest_due_at`; `later` are due later by their own
     backoff, the next at `next_due_at`. `looked_up_per_second` and `settled_per_second` are those of the last
-    minutes; `seconds_left` is how long the due ones take at that speed, None where there is none to tell.
+    minutes; `seconds_left` is how long the due ones take at that speed, None where nothing goes out now.
     """
 
     due: int
@@ -133,6 +135,7 @@ def account_health(slug: str, now: datetime) -> AccountHealth:
     minutes = _minutes(slug, now)
     breaker = admission.breaker_of(gate)
     paused = gate.paused_until_at is not None and now < gate.paused_until_at
+    held = admission.standing(gate, contract=contract, at_once=at_once, now=now)
     return AccountHealth(
         slug=slug,
         at=now,
@@ -164,8 +167,8 @@ def account_health(slug: str, now: datetime) -> AccountHealth:
             since_at=breaker.since_at,
             probe_at=breaker.probe_at,
         ),
-        backlog=_backlog(slug, minutes, now),
-        held=admission.standing(gate, contract=contract, at_once=at_once, now=now),
+        backlog=_backlog(slug, minutes, now, stands_still=isinstance(held, STANDING_STILL)),
+        held=held,
     )
 
 
@@ -191,7 +194,9 @@ def _mean(weighted: list[tuple[float, int]]) -> float | None:
     return sum(value * weight for value, weight in weighted) / total if total else None
 
 
-def _backlog(slug: str, minutes: tuple[MinuteHealth, ...], now: datetime) -> BacklogHealth:
+def _backlog(
+    slug: str, minutes: tuple[MinuteHealth, ...], now: datetime, *, stands_still: bool
+) -> BacklogHealth:
     # Those without a planned lookup aren't in the index that this reads.
     planned = Case.objects.filter(provider_slug=slug, next_lookup_at__isnull=False).exclude(
         state=CaseState.RESOLVED
@@ -209,7 +214,7 @@ def _backlog(slug: str, minutes: tuple[MinuteHealth, ...], now: datetime) -> Bac
         count_max=BACKLOG_MAX,
         looked_up_per_second=looked_up,
         settled_per_second=settled,
-        seconds_left=due_count / looked_up if due_count and looked_up else None,
+        seconds_left=due_count / looked_up if due_count and looked_up and not stands_still else None,
     )
 
 

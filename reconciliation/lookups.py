@@ -96,16 +96,16 @@ def look_up_due(*, slug: str, wave: int) -> int:
     Called for by the sweeper, a few workers for each account in need (a wave). When its time is up a worker
     gets into the queue again, behind whatever else waits there, unless the sweeper has called a newer wave.
     """
+    if not AccountGate.objects.filter(pk=slug, wave=wave).exists():
+        return 0
     until = elapsed_seconds() + WORK_SECONDS
     looked_up = 0
-    while AccountGate.objects.filter(pk=slug, wave=wave).exists():
-        if elapsed_seconds() >= until:
-            wake("look_up_due", slug, wave)
-            break
+    while elapsed_seconds() < until:
         finding = _look_up_oldest(slug)
         if finding is None:
-            break
+            return looked_up
         looked_up += finding != ""
+    wake("look_up_due", slug, wave)
     return looked_up
 
 
@@ -196,8 +196,7 @@ def _ask(asked: Asked) -> Finding:
 def record_finding(*, asked: Asked, finding: Finding, asked_by: str) -> Came:
     """Keep the answer as evidence and let the policy judge it, unless the case moved or the claim ended."""
     with transaction.atomic():
-        operation_id = Case.objects.values_list("operation_id", flat=True).get(pk=asked.case_id)
-        locked = lock_operation(operation_id=operation_id, team=None)
+        locked = lock_operation(operation_id=asked.question.operation_id, team=None)
         case = Case.objects.select_for_update().get(pk=asked.case_id)
         until_at = case.lookup_claimed_until_at
         ours = case.lookup_claim == asked.claim and until_at is not None and until_at > locked.now

@@ -135,3 +135,22 @@ def test_tasks_are_json_acknowledged_early_and_bounded() -> None:
     assert settings.CELERY_TASK_ACKS_LATE is False
     assert settings.CELERY_RESULT_BACKEND is None
     assert settings.CELERY_TASK_SOFT_TIME_LIMIT < settings.CELERY_TASK_TIME_LIMIT
+
+
+def test_the_log_of_a_failure_has_no_values_of_variables() -> None:
+    """Among them are passwords, payloads and what providers answered."""
+    program = (
+        "import django, structlog; django.setup(); password = 'hunter2'\n"
+        "try: 1 / 0\n"
+        "except ZeroDivisionError: structlog.get_logger('x').exception('boom')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={"PATH": os.defpath, "DJANGO_SETTINGS_MODULE": "console.settings"},
+    )
+    assert "ZeroDivisionError" in done.stderr
+    assert "hunter2" not in done.stderr + done.stdout
