@@ -75,6 +75,8 @@ class Bench(ABC):
 
     # How many effects the peer makes of one key that is sent again; 2 where it ignores keys.
     effects_of_a_repeat = 1
+    # Whether the peer says of an answer that it is one played back.
+    marks_replays = False
     # How many first sends at once the concurrent case makes.
     at_once = 5
     # Whether what a lookup shows carries our key or reference at this peer, where the contract reads one.

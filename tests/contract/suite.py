@@ -52,9 +52,11 @@ def sends(bench: Bench) -> None:
 def sends_the_same_key_again(bench: Bench) -> None:
     """The same key again is the same effect where keys are honoured, and a second one where not."""
     order = bench.order()
-    first, again = bench.receipt(bench.send(order)), bench.receipt(bench.send(order, attempt=2))
+    outcomes = bench.send(order), bench.send(order, attempt=2)
+    first, again = (bench.receipt(one) for one in outcomes)
     held = bench.held(order)
     assert len(held) == bench.effects_of_a_repeat
+    assert [isinstance(one, ReceiptSeen) and one.replayed for one in outcomes] == [False, bench.marks_replays]
     assert set(held) == {first.reference, again.reference}
     assert bench.requests() in (None, 2), "a repeat is a request of its own"
 

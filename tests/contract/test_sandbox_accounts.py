@@ -1,5 +1,6 @@
 """The shipped sandbox accounts against the real sandbox process: what we say, and what really happened.
 
+What every adapter is put through is in test_contract.py; here is what only the sandbox can be made to do.
 The sandbox counts requests and effects by itself, so each test can hold our conclusion against the truth.
 """
 
@@ -140,17 +141,6 @@ def test_a_send_brings_a_receipt_that_names_the_key_and_a_lookup_finds_the_same(
 
 
 @pytest.mark.parametrize("name", KEYED)
-def test_the_same_key_again_is_the_same_effect_and_says_so(name: str, accounts: dict[str, Account]) -> None:
-    account = accounts[name]
-    first, again = account.send(), account.send(attempt=2)
-    assert isinstance(first, ReceiptSeen)
-    assert isinstance(again, ReceiptSeen)
-    assert again.replayed
-    assert again.receipt == first.receipt
-    assert (account.counts().requests, account.counts().effects) == (2, 1)
-
-
-@pytest.mark.parametrize("name", KEYED)
 def test_the_same_key_for_another_payload_is_no_refusal_of_ours(
     name: str, accounts: dict[str, Account]
 ) -> None:
@@ -234,27 +224,6 @@ def test_absence_is_proof_at_the_desk_and_only_after_quiet_time_and_lag(accounts
     assert isinstance(late, NotFound)
     assert (early.proof, late.proof) == (False, True)
     assert early.evidence_digest != late.evidence_digest
-
-
-def test_an_effect_shows_after_the_lag_that_the_contract_allows_for(accounts: dict[str, Account]) -> None:
-    account = accounts["desk"]
-    account.control.set_account("desk", lookup_lag_ms=account.adapter.contract.visibility_lag_ms or 0)
-    account.fault("drop_reply")
-    account.send()
-    hidden = account.adapter.look_up(account.question(asked_after_ms=0))
-    assert isinstance(hidden, NotFound)
-    assert not hidden.proof
-    account.control.advance_clock(by_ms=account.adapter.contract.visibility_lag_ms or 0)
-    assert isinstance(account.adapter.look_up(account.question()), Found)
-
-
-def test_a_definite_refusal_of_the_first_attempt_is_rejected(accounts: dict[str, Account]) -> None:
-    account = accounts["payments"]
-    account.fault("refuse")
-    outcome = account.send()
-    assert isinstance(outcome, RejectedSeen)
-    assert outcome.speaks_for_first
-    assert account.counts().effects == 0
 
 
 def test_a_refusal_of_a_repeat_says_nothing_about_an_effect_that_was_made(

@@ -24,6 +24,7 @@ class SandboxBench(DeclaredBench):
     """One account of the sandbox."""
 
     url_name = "SANDBOX_URL"
+    marks_replays = True
 
     def __init__(self, peer_url: str, *, account: str) -> None:
         self.name = account
@@ -35,6 +36,7 @@ class SandboxBench(DeclaredBench):
         if self.contract.key_format is KeyFormat.NONE:
             self.control.set_account(account, honours_keys=False, lookup="none", echoes_key=False)
             self.effects_of_a_repeat = 2
+            self.marks_replays = False
         if account == "legacy":
             self.control.set_account(account, key_window_ms=self.contract.dedup_window_ms)
 

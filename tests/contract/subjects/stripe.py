@@ -34,6 +34,7 @@ class RefundsBench(StripeBench):
     """Each order refunds a part of a charge of its own."""
 
     slug = "stripe-refunds"
+    marks_replays = True
 
     def order(self) -> Order:
         paid = {"amount": "5000", "currency": "eur", "source": "tok_visa"}
@@ -58,6 +59,7 @@ class ChargesBench(StripeBench):
     """Each order has a description of its own."""
 
     slug = "stripe-charges"
+    marks_replays = True
 
     def order(self) -> Order:
         place = new_id("order")
@@ -147,6 +149,7 @@ class StubPaymentsBench(StubBench):
     slug = "stripe-payments"
     url_name = "STRIPE_URL"
     environ = {"STRIPE_API_KEY": SECRET}
+    marks_replays = True
     stub: StripeStub
 
     def order(self) -> Order:

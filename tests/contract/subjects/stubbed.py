@@ -27,6 +27,7 @@ class ZendeskBench(StubBench):
     slug = "zendesk"
     url_name = "ZENDESK_URL"
     environ = {"ZENDESK_EMAIL": "desk@shop.example", "ZENDESK_API_TOKEN": "token-of-the-contract-suite"}
+    marks_replays = True
     stub: ZendeskStub
 
     def order(self) -> Order:
