@@ -17,6 +17,7 @@ import structlog
 from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
+from console.logs import Redacted, tracebacks_without_locals
 from reconciliation.providers.reach import ListedHost, parse_listing
 
 BASE_DIR: Final = Path(__file__).resolve().parent.parent
@@ -336,13 +337,20 @@ _before_rendering: list[Any] = [
     structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
     structlog.processors.StackInfoRenderer(),
 ]
-# Without the values of variables: among them are passwords, payloads and what providers answered.
-_traceback = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+_redacted = Redacted(
+    [
+        SECRET_KEY,
+        RECOURSE_KEY_SECRET,
+        str(DATABASES["default"]["PASSWORD"]),
+        urlsplit(BROKER_URL).password or "",
+    ]
+)
 _renderer: list[Any] = (
-    [structlog.processors.ExceptionRenderer(_traceback), structlog.processors.JSONRenderer()]
+    [tracebacks_without_locals(), _redacted, structlog.processors.JSONRenderer()]
     if LOG_FORMAT == "json"
     else [
         structlog.processors.format_exc_info,
+        _redacted,
         structlog.processors.KeyValueRenderer(key_order=["at", "level", "logger", "event"]),
     ]
 )

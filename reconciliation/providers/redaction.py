@@ -40,12 +40,26 @@ _TOKEN_SHAPED = re.compile(
     r"|\bwhsec_[A-Za-z0-9+/=]{8,256}"
     r"|\bgh[pousr]_[A-Za-z0-9]{16,256}"
     r"|\bgithub_pat_[A-Za-z0-9_]{16,256}"
-    r"|\bxox[abeoprs]-[A-Za-z0-9-]{8,256}"
-    r"|\bAKIA[0-9A-Z]{16}\b"
+    r"|\bglpat-[A-Za-z0-9_-]{16,256}"
+    r"|\bxox[abcdeoprs][-.][A-Za-z0-9%.-]{8,512}"
+    r"|\bxapp-[A-Za-z0-9-]{8,256}"
+    r"|\bhooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_-]{8,256}"
+    r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"
+    r"|\bAIza[A-Za-z0-9_-]{30,64}"
+    r"|\bya29\.[A-Za-z0-9_-]{16,1024}"
+    r"|\bshp(?:at|ca|pa|ss)_[A-Za-z0-9]{16,128}"
+    r"|\bsq0[a-z]{3}-[A-Za-z0-9_-]{16,128}"
+    r"|\bEAAA[A-Za-z0-9_-]{40,256}"
+    r"|\bA21AA[A-Za-z0-9_-]{40,512}"
+    r"|\blin_(?:api|oauth)_[A-Za-z0-9]{16,128}"
+    r"|\b(?:npm|hf)_[A-Za-z0-9]{20,128}"
+    r"|\bsk-(?:proj|ant|svcacct)-[A-Za-z0-9_-]{16,512}"
     r"|\bSG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,128}"
     r"|\bre_[A-Za-z0-9]{8,32}_[A-Za-z0-9]{8,64}"
     # A signed token of three base64url parts (RFC 7519); a JSON header always starts with eyJ.
     r"|\beyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{2,8192}\.[A-Za-z0-9_-]{0,2048}"
+    # A private key as PEM (RFC 7468), whole or cut off; inside JSON its line ends are escaped.
+    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----[^-]{0,16384}(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
     # Whatever follows an authorization scheme.
     r"|\b(?:Bearer|Basic)\s{1,4}[A-Za-z0-9._~+/=-]{8,4096}",
 )

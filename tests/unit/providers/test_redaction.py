@@ -25,6 +25,25 @@ TOKENS = [
     "Basic dXNlcjpwYXNzd29yZA==",
     "re_AbCdEfGh_1234567890abcdef",
     "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+    "rk_test_4eC39HqLyjWDarjtT1zdp7dc",
+    "github_pat_11ABCDEFG0abcdefghijkl_mnopqrstuvwxyz",
+    "glpat-AbCdEfGhIjKlMnOpQrSt",
+    "xoxp-123456789012-123456789012-abcdef",
+    "xoxe.xoxp-1-Mi0yLTEyMzQ1Njc4OTAx",
+    "xapp-1-A012345678-1234567890123-abcdef",
+    "hooks.slack.com/services/T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX",
+    "ASIAIOSFODNN7EXAMPLE",
+    "AIzaSyA1234567890abcdefghijklmnopqrstuv",
+    "ya29.a0AfH6SMBabcdefghijklmnop",
+    "shpat_0123456789abcdef0123456789abcdef",
+    "sq0atp-0123456789abcdefghijkl",
+    "EAAAEOuLQObrVwJvCvoio3H13b8Ssqz1ighmTBKZvIENW9qxirHGHkqsGcPBC1uN",
+    "A21AAFEpH4PsADK7qSS7pSRsgzfENtu-Q1ysgEDVDESseMHBYXVJYE8ovjj68elIDy8nF26AwPhfXTIeWAZHSLIsQkSYz9ifg",
+    "lin_api_0123456789abcdefABCDEF",
+    "npm_0123456789abcdefghijABCDEFGHIJ012345",
+    "sk-ant-api03-0123456789abcdefghijABCDEFGHIJ",
+    "-----BEGIN RSA PRIVATE KEY-----MIIEpAIBAAKCAQEA0123456789-----END RSA PRIVATE KEY-----",
+    "-----BEGIN PRIVATE KEY-----MIIEpAIBAAKCAQEA0123456789",
 ]
 # What evidence is made of and must stay: our ids and keys, times, amounts, digests, the providers' own ids.
 HARMLESS = [
@@ -40,6 +59,11 @@ HARMLESS = [
     "192.168.100.200",
     "+49 171 2345678",
     "550e8400-e29b-41d4-a716-446655440000",
+    "re_3MmlLrLkdIwHu7ix0snN0B15",
+    "pi_3MtwBwLkdIwHu7ix28a3tqPa",
+    "SM0123456789abcdef0123456789abcdef",
+    "arn:aws:states:eu-west-1:123456789012:execution:orders:rk-1",
+    "-----BEGIN CERTIFICATE-----",
 ]
 
 
@@ -171,7 +195,11 @@ def test_any_json_value_stays_json_of_the_same_form(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "piece", ["a", 'password="', "4", "4-", "eyJ", "a:", '\\"', "sk_live_", "Bearer ", "token: ", "=", "'a':"]
+    "piece",
+    [
+        *["a", 'password="', "4", "4-", "eyJ", "a:", '\\"', "sk_live_", "Bearer ", "token: ", "=", "'a':"],
+        *["-----BEGIN PRIVATE KEY-----", "-----BEGIN ", "xoxb-", "EAAA", "hooks.slack.com/services/"],
+    ],
 )
 def test_hostile_text_takes_linear_time(piece: str) -> None:
     started = time.process_time()
