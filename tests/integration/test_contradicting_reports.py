@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -32,13 +33,20 @@ from tests.factories import PERSON, TEAM, end_lease_in, fresh
 pytestmark = pytest.mark.django_db
 
 PROVES_EXISTENCE = "supplier-that-says"
+REFUSES_BY_200 = "supplier-that-refuses-politely"
 EXISTS = {"status": 409, "body": b'{"error":"already_exists"}'}
 _DECLARED = Path(registry.__file__).parent / "declared" / "sandbox-supplier.toml"
 
 
 @pytest.fixture(autouse=True)
 def _declared(db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    """The shipped accounts, and one that answers 409 where the effect is there already."""
+    """The shipped accounts, one that answers 409 where the effect is there, and one that refuses by 200."""
+    polite = '[[send.answer.rejected]]\nstatuses = [200]\npath = "$.ok"\nvalues = ["false"]\n'
+    limited = '[[send.answer.unknown]]\nstatuses = [403]\nheader = "X-Remaining"\nheader_values = ["0"]\n'
+    text = _DECLARED.read_text().replace("sandbox-supplier", REFUSES_BY_200)
+    (tmp_path / f"{REFUSES_BY_200}.toml").write_text(
+        text.replace("[lookup.request]", f"{polite}\n{limited}\n[lookup.request]")
+    )
     text = _DECLARED.read_text().replace("sandbox-supplier", PROVES_EXISTENCE)
     patterns = (
         '[[contract.proves_existence]]\nstatuses = [409]\npath = "$.error"\nvalues = ["already_exists"]\n'
@@ -72,6 +80,25 @@ def test_an_answer_that_the_account_calls_no_refusal_is_none() -> None:
     answer = report("rejection", claimed, body=b'{"error":{"code":"key_reused"}}')
     assert (state_of(claimed), answer["next"]) == ("sent_unknown", "stop")
     assert case_of(claimed).kind == CaseKind.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("provider", "seen", "state"),
+    [
+        (REFUSES_BY_200, {"status": 200, "body": b'{"ok":false,"error":"no_such_channel"}'}, "rejected"),
+        (REFUSES_BY_200, {"status": 200, "body": b'{"ok":true}'}, "sent_unknown"),
+        (REFUSES_BY_200, {"status": 200, "body": b'{"ok":fal'}, "sent_unknown"),
+        ("sandbox-supplier", {"status": 200, "body": b'{"ok":false}'}, "sent_unknown"),
+        (REFUSES_BY_200, {"status": 403, "headers": (("x-remaining", "0"),)}, "sent_unknown"),
+        (REFUSES_BY_200, {"status": 403, "headers": (("x-remaining", "9"),)}, "rejected"),
+    ],
+)
+def test_what_the_accounts_file_says_of_an_answer_decides_whether_it_refuses(
+    provider: str, seen: dict[str, Any], state: str
+) -> None:
+    claimed = make_sent(provider)
+    report("rejection", claimed, **seen)
+    assert state_of(claimed) == state
 
 
 def test_an_attempt_that_was_answered_is_not_unsent_afterwards() -> None:
