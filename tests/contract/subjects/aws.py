@@ -216,6 +216,11 @@ class Ec2Bench(AwsBench):
     effects_of_a_repeat = 2
     at_once = 3
 
+    def prepare(self) -> Mapping[str, str]:
+        """The first question makes the peer read all that it knows of EC2: longer than a request may take."""
+        self.peer.describe_instances()
+        return {}
+
     def order(self) -> Order:
         payload = {"ImageId": IMAGE, "InstanceType": "t3.micro"}
         return Order(
