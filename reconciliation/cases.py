@@ -132,7 +132,13 @@ def carry_out(
             return _confirm(locked, case, evidence_id, reference, actor)
         case RejectBy(evidence_id=evidence_id):
             evidence = Evidence.objects.get(pk=evidence_id)
-            settling.reject(locked, refusal=bytes(evidence.body or b"null"), actor=actor, evidence=evidence)
+            settling.reject(
+                locked,
+                refusal=bytes(evidence.body or b"null"),
+                actor=actor,
+                evidence=evidence,
+                reason=_by_policy(actor),
+            )
             _resolve_if_open(locked, case, Resolution.REJECTED, actor)
             return True
         case NotSent(proof=proof, evidence_id=evidence_id):
@@ -162,6 +168,7 @@ def _confirm(
             actor=actor,
             attempt=evidence.attempt,
             evidence=evidence,
+            reason=_by_policy(actor),
         )
     except settling.ReceiptReused as reused:
         open_conflict_on_both(locked, reused, evidence)
@@ -254,7 +261,9 @@ def _return_to_ready(locked: LockedOperation, proof: str, evidence_id: str, acto
         locked,
         actor=actor,
         evidence=Evidence.objects.filter(pk=evidence_id).first() if evidence_id else None,
-        reason=f"every attempt is proved not to have happened, by {proof}",
+        reason="; ".join(
+            filter(None, (f"every attempt is proved not to have happened, by {proof}", _by_policy(actor)))
+        ),
         release=proof == "absence",
     )
 
@@ -369,13 +378,19 @@ def resolve(locked: LockedOperation, case: Case, resolution: Resolution, *, acto
             *("next_lookup_at", "version", "kind"),
         ]
     )
-    _append(locked, case, "case.resolved", actor, {"from": before, "resolution": str(resolution)}, "")
+    after = {"from": before, "resolution": str(resolution), "policy": POLICY}
+    _append(locked, case, "case.resolved", actor, after, "")
 
 
 def note_new_evidence(case: Case) -> None:
     """A new distinct piece of evidence came: whoever is deciding saw less."""
     case.version += 1
     case.save(update_fields=["version"])
+
+
+def _by_policy(actor: Actor) -> str:
+    """What the leaf says besides who settled it, where that isn't the policy: the rules that it was by."""
+    return "" if actor.kind is ActorKind.POLICY else f"by policy {POLICY}"
 
 
 def _resolve_if_open(

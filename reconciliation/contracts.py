@@ -291,9 +291,9 @@ class Contract:
     def absence_provable_at(self, last_quiet_at: datetime) -> datetime | None:
         """From when "not found" proves absence: all attempts quiet, and the visibility lag after that.
 
-        None means never: the contract doesn't let absence be proved.
+        None means never: the contract doesn't let absence be proved, or no lookup is exact enough for it.
         """
-        if not self.absence_is_proof or self.visibility_lag_ms is None:
+        if not self.absence_is_proof or not self.has_reliable_lookup or self.visibility_lag_ms is None:
             return None
         return last_quiet_at + timedelta(milliseconds=self.visibility_lag_ms)
 

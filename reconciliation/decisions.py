@@ -283,6 +283,7 @@ def _record(
             before={"state": str(case.state), "version": case.version},
             after={
                 "decision": decision.pk,
+                "policy": decision.policy,
                 "reason_code": asked.reason_code,
                 **({"executor": asked.executor} if decision.executor else {}),
                 **({"then": asked.then} if decision.then else {}),

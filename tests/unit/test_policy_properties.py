@@ -16,8 +16,10 @@ from reconciliation.policy import Assessment, assess
 from reconciliation.providers.base import FindingKind
 from reconciliation.questions import silent
 from reconciliation.states import Action, CaseKind, CaseState, Permission, Truth
+from reconciliation.strictness import held_to
 from runs.states import RUN_ENDED, AttemptOutcome, OperationState, RunState
 from tests.policy_facts import KEY_ENDS_AT, PIN, QUIET_AT, SENT_AT, contract, keyless, later, receipt
+from tests.unit.test_strictness import account as an_account
 
 # Hundreds of situations each: seconds of work, and minutes on a machine that is busy with something else.
 pytestmark = pytest.mark.timeout(600)
@@ -184,6 +186,7 @@ def test_nothing_is_settled_beyond_its_evidence(situation: tuple[Facts, Contract
             assert not open_effects
         case NotSent():
             assert promised.absence_is_proof
+            assert promised.has_reliable_lookup
             assert promised.visibility_lag_ms is not None
             assert facts.lookup is not None
             assert facts.lookup.finding == FindingKind.NOT_FOUND
@@ -192,6 +195,9 @@ def test_nothing_is_settled_beyond_its_evidence(situation: tuple[Facts, Contract
             assert facts.last_quiet_at is not None
             shown_by = facts.last_quiet_at + timedelta(milliseconds=promised.visibility_lag_ms)
             assert facts.lookup.asked_at >= shown_by
+            assert facts.first_sent_at is not None
+            forgotten_at = promised.lookup_speaks_until(facts.first_sent_at)
+            assert forgotten_at is None or facts.lookup.asked_at < forgotten_at
             assert all(silent(one, now) for one in facts.attempts)
         case RejectBy():
             rejected = {one.attempt_number for one in facts.rejections}
@@ -200,6 +206,69 @@ def test_nothing_is_settled_beyond_its_evidence(situation: tuple[Facts, Contract
             assert promised.rejection_replays or alone
         case _:
             pass
+
+
+@settings(max_examples=200, deadline=None)
+@given(situations())
+def test_one_person_never_confirms_on_a_mismatch_or_on_several(
+    situation: tuple[Facts, Contract, datetime],
+) -> None:
+    facts, promised, now = situation
+    status = assess(facts, promised, now).action(Action.CONFIRM)
+    if status is None or status.permission is not Permission.ALLOWED:
+        return
+    free = {one.reference for one in facts.receipts if one.matches and not one.confirmed_other}
+    assert len(free) == 1
+    finding = facts.lookup.finding if facts.lookup else None
+    assert finding not in (FindingKind.MISMATCH, FindingKind.SEVERAL)
+    assert finding is FindingKind.FOUND or not facts.mismatch_reported
+
+
+@settings(max_examples=200, deadline=None)
+@given(situations())
+def test_after_the_keys_window_a_repeat_takes_a_second_person_or_nobody_may(
+    situation: tuple[Facts, Contract, datetime],
+) -> None:
+    facts, promised, now = situation
+    ends_at = promised.key_ends_at(facts.first_sent_at) if facts.first_sent_at else None
+    if ends_at is not None and now < ends_at:
+        now = ends_at
+        facts = later(facts, now)
+    assert _permission(assess(facts, promised, now), Action.RETRY) is not Permission.ALLOWED
+
+
+HOUR_MS = 3_600_000
+tightenings = st.fixed_dictionaries(
+    {},
+    optional={
+        "key_window_trusted": st.just(False),
+        "dedup_window_ms": st.sampled_from([1, HOUR_MS, 23 * HOUR_MS]),
+        "window_margin_ms": st.sampled_from([600_000, HOUR_MS]),
+        "rejection_replays": st.just(False),
+        "lookups": st.just(False),
+        "visibility_lag_ms": st.sampled_from([5_000, HOUR_MS]),
+        "lookup_retention_ms": st.sampled_from([1, 60_000, HOUR_MS]),
+        "absence_is_proof": st.just(False),
+    },
+)
+# From what needs nobody's consent to what nobody may do.
+STRICTNESS = {Permission.ALLOWED: 0, Permission.SECOND_PERSON: 1, Permission.LOCKED: 2}
+
+
+@settings(max_examples=300, deadline=None)
+@given(situations(), tightenings)
+def test_a_tightened_contract_never_lets_more_be_done_or_concluded(
+    situation: tuple[Facts, Contract, datetime], tightened: dict[str, object]
+) -> None:
+    facts, promised, now = situation
+    held = held_to(an_account(promised), tightened).contract
+    before, after = assess(facts, promised, now), assess(facts, held, now)
+    for status in before.actions:
+        tighter = _permission(after, status.action)
+        assert tighter is not None
+        assert STRICTNESS[tighter] >= STRICTNESS[status.permission], status.action
+    if isinstance(after.conclusion, ConfirmBy | RejectBy | NotSent):
+        assert after.conclusion == before.conclusion
 
 
 @settings(max_examples=200, deadline=None)
@@ -235,6 +304,14 @@ def test_what_time_unlocks_says_when(situation: tuple[Facts, Contract, datetime]
         assert action.unlocks_at is None or action.unlocks_at >= now
         if action.unlocks_at is None or then < action.unlocks_at:
             assert _permission(after, action.action) is Permission.LOCKED, action
+            continue
+        if then == action.unlocks_at:
+            continue
+        # What is named has passed: if it is still locked, it is for another reason or until another time.
+        status = after.action(action.action)
+        assert status is not None
+        said = (action.permission, action.sentence, action.unlocks_at)
+        assert (status.permission, status.sentence, status.unlocks_at) != said or action.unlocks_at == now
 
 
 @settings(max_examples=200, deadline=None)

@@ -88,7 +88,7 @@ def trial_result(done: Rehearsed, *, now: datetime) -> TrialResult:
     shown = FINDINGS[finding.kind.value]
     if isinstance(finding, NotFound) and finding.proof:
         shown = Badge(word="Not found: proves absence", icon="circle-check", tone="blue")
-    concluded, why = _concluded(done.assessment.conclusion, now)
+    concluded, why = concluded_in_words(done.assessment.conclusion, now)
     if finding.kind.value not in INFORMATIVE:
         why = f"This answer tells nothing, so what was known before decides. {why}"
     return TrialResult(
@@ -113,7 +113,7 @@ def _about(done: Rehearsed) -> Phrase:
     return "Typed by hand: key ", Code(done.question.idempotency_key)
 
 
-def _concluded(conclusion: Conclusion, now: datetime) -> tuple[str, str]:
+def concluded_in_words(conclusion: Conclusion, now: datetime) -> tuple[str, str]:
     """What would follow, and why; said of the policy's own conclusion, so it is what a lookup would do."""
     match conclusion:
         case ConfirmBy(reference=reference):
