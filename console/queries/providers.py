@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from console.queries.people import Names
+from console.queries.webhooks import Notices, notices_of
 from reconciliation import effective
 from reconciliation.accounts import account_of
 from reconciliation.contracts import ProviderAccount
@@ -63,6 +64,8 @@ class ProviderRead:
     cases: OpenCases
     # None where the declaration is gone: nothing is asked there.
     health: AccountHealth | None
+    # None where the account takes no notices of its provider.
+    notices: Notices | None
     # Whether the journal has taken the account in, so that an effect can be sent there.
     known_to_journal: bool
     # Shipped with Recourse, and not named by this installation.
@@ -113,6 +116,7 @@ def read_provider(slug: str, *, teams: Sequence[str]) -> ProviderRead:
         names=Names(one.actor for one in tightenings),
         cases=open_cases(teams=teams, slug=slug).get(slug, OpenCases()),
         health=account_health(slug, now) if declared is not None else None,
+        notices=notices_of(slug, now),
         known_to_journal=known,
         offered=offered is not None,
     )

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from django.db.models import Sum
+from django.urls import reverse
+
+from reconciliation.providers import registry
+from reconciliation.providers.webhook_table import Scheme
 from reconciliation.states import WebhookOutcome, WebhookRefusal
 from reconciliation.webhook_models import WebhookEvent, WebhookRefusals
 
 LISTED_MAX = 200
+COUNT_MAX = 1_000
+LOOKED_BACK = timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +51,50 @@ class ListedRefusals:
     last_digest: str
     last_length: int
     last_from: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notices:
+    """How an account's notices stand: how they are checked, and what came of those of the last day.
+
+    `taken` counts the latest `COUNT_MAX` at most; `capped` says that there were more.
+    """
+
+    path: str
+    scheme: Scheme
+    secrets: tuple[str, ...]
+    secrets_set: int
+    taken: Mapping[WebhookOutcome, int]
+    capped: bool
+    refused: Mapping[WebhookRefusal, int]
+    last_at: datetime | None
+
+
+def notices_of(account: str, now: datetime) -> Notices | None:
+    """How the account's notices stand; None where it takes none."""
+    try:
+        rules = registry.webhook_rules(account)
+    except registry.UnknownProvider:
+        rules = None
+    if rules is None:
+        return None
+    since = now - LOOKED_BACK
+    rows = WebhookEvent.objects.filter(provider_slug=account).order_by("-received_at", "-id")
+    latest = list(rows.filter(received_at__gte=since).values_list("outcome", flat=True)[: COUNT_MAX + 1])
+    refused = WebhookRefusals.objects.filter(provider_slug=account, last_at__gte=since)
+    return Notices(
+        path=reverse("webhook", args=[account]),
+        scheme=rules.scheme,
+        secrets=rules.secret_names,
+        secrets_set=len(rules.secrets),
+        taken=Counter(WebhookOutcome(outcome) for outcome in latest[:COUNT_MAX]),
+        capped=len(latest) > COUNT_MAX,
+        refused={
+            WebhookRefusal(reason): count
+            for reason, count in refused.values_list("reason").annotate(Sum("count")).order_by("reason")
+        },
+        last_at=rows.values_list("last_delivered_at", flat=True).first(),
+    )
 
 
 def latest_notices(*, account: str | None = None, limit: int = 50) -> Sequence[ListedNotice]:

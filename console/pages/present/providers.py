@@ -16,6 +16,7 @@ from console.pages.present.contract_words import (
     window_in_words,
 )
 from console.pages.present.marks import plural
+from console.pages.present.notices import notice_facts
 from console.pages.present.promises import OURS, promises_of
 from console.pages.present.tightening import tighten_form, tightened_views
 from console.pages.provider_forms import TighteningDraft
@@ -190,6 +191,7 @@ def provider_page(
         documentation_url=account.documentation_url if _can_be_opened(account.documentation_url) else "",
         ways=_ways(account),
         make_absent=_make_absent(account),
+        notices=notice_facts(read.notices),
     )
 
 

@@ -202,3 +202,4 @@ class ProviderPage:
     documentation_url: str = ""
     ways: tuple[Fact, ...] = ()
     make_absent: Banner | None = None
+    notices: tuple[Fact, ...] = ()
