@@ -14,8 +14,9 @@ PEERS_STAMP := $(PEERS)/node_modules/.installed
 PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
 PYTEST_SELECTION ?=
 DEMO_ARGS ?=
+OUTAGE_ARGS ?=
 
-.PHONY: help demo demo-reset test lint format bench screenshots matrix peers clean
+.PHONY: help demo demo-reset test lint format bench outage screenshots matrix peers clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +65,11 @@ format: $(STAMP) ## rewrite the code in the project's style
 
 bench: $(STAMP) ## what an effect costs, beside a plain psycopg loop; writes build/bench.json
 	@exec $(BIN)/python -m tests.benchmark
+
+outage: $(STAMP) ## 10,000 unknown outcomes after an outage, counted at the provider; writes build/outage.json
+	@mkdir -p build
+	@$(BIN)/python manage.py outage_drill $(OUTAGE_ARGS) > build/outage.json; \
+		status=$$?; cat build/outage.json; exit $$status
 
 screenshots: $(STAMP) ## pictures of the console for the README
 	@exec $(BIN)/python -m tests.browser.screenshots

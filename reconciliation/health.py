@@ -22,8 +22,8 @@ from reconciliation.states import CaseState
 # Counts of cases stop here; "50,000+" says all that an operator can act on.
 BACKLOG_MAX = 50_000
 HOUR = timedelta(hours=1)
-# Over how many whole minutes, and the running one, the speed is taken.
-SPEED_MINUTES = 3
+# Over how many whole minutes, beside the running one, the speed is taken.
+SPEED_MINUTES = 1
 # While one of these holds, what is due doesn't get less.
 STANDING_STILL = (BreakerOpen, Probing, Resting)
 
@@ -219,7 +219,7 @@ def _backlog(
 
 
 def _speed(minutes: tuple[MinuteHealth, ...], now: datetime) -> tuple[float, float]:
-    """Lookups and settled cases a second since the first lookup of the last few minutes."""
+    """Lookups and settled cases a second, of this minute and the one before."""
     since = now.replace(second=0, microsecond=0) - timedelta(minutes=SPEED_MINUTES)
     recent = [one for one in minutes if one.minute_at >= since]
     if not recent:
