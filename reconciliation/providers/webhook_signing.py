@@ -48,7 +48,7 @@ class WebhookStale(Refusal):
 
 
 class WebhookNotReady(Refusal):
-    """None of the account's webhook secrets is set here, so nothing can be checked."""
+    """No webhook secret of the account is set here, or not the signed address: nothing can be checked."""
 
     word: ClassVar[str] = "webhook_not_ready"
 
@@ -67,10 +67,10 @@ def verify(rules: WebhookRules, *, headers: Mapping[str, str], body: bytes, now:
     """
     signing = rules.signing
     keys = tuple(_keys(rules))
-    if not keys:
+    if not keys or not rules.configured:
         names = " or ".join(rules.secret_names)
         raise WebhookNotReady(
-            f"Notices of this account can't be checked here: {names} isn't set, or is no secret of its kind."
+            f"Notices of this account can't be checked here: {names}, or the signed address, isn't right."
         )
     header = headers.get(signing.header.lower(), "")[:HEADER_LENGTH_MAX]
     stamp, given = _read_header(signing, header)

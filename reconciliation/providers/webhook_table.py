@@ -13,7 +13,7 @@ from enum import StrEnum
 from reconciliation.contracts import Contract, MatchField, ReceiptPaths, SuccessWhen
 from reconciliation.providers.base import ReceiptState
 from reconciliation.providers.contract_table import read_match_fields, read_receipt_paths, read_success_when
-from reconciliation.providers.secrets import ALLOWED, Secret, read_secret
+from reconciliation.providers.secrets import ALLOWED, Secret, env_name, read_secret
 from reconciliation.providers.tables import Table, found_text
 
 # How far a signed time may be from the database's clock: what Stripe, Slack and Standard Webhooks advise.
@@ -195,7 +195,8 @@ class WebhookRules:
 
     @property
     def configured(self) -> bool:
-        return bool(self.secrets)
+        """Whether a notice can be checked here: a secret is set, and the address where one is signed."""
+        return bool(self.secrets) and (bool(self.url) or "{url}" not in self.signing.signed)
 
 
 def read_webhook(top: Table, environ: Mapping[str, str]) -> WebhookRules | None:
@@ -218,12 +219,12 @@ def read_webhook(top: Table, environ: Mapping[str, str]) -> WebhookRules | None:
         scheme=scheme,
         signing=signing,
         tolerance_ms=table.whole("tolerance_ms", TOLERANCE_MS, low=1_000, high=TOLERANCE_MS_MAX),
-        url=table.text("url", ""),
+        url=_url(table, environ),
         events=table.tables("events", _event),
         secret_names=tuple(one.env for one in secrets),
         secrets=tuple(one.value for one in secrets if one.value is not None),
     )
-    if "{url}" in signing.signed and not rules.url:
+    if "{url}" in signing.signed and "url" not in table:
         table.fault("url", found="nothing", allowed="the address that the provider was given, which it signs")
     if signing.type_path is None and signing.type_header is None and any(one.types for one in rules.events):
         table.fault("type", found="nothing", allowed="type or type_header: where a notice says its type")
@@ -261,6 +262,19 @@ def _own_signing(table: Table) -> Signing:
         timestamp_header=timestamp_header,
         timestamp_form=table.choice("timestamp_form", TimestampForm, TimestampForm.UNIX),
     )
+
+
+def _url(table: Table, environ: Mapping[str, str]) -> str:
+    """The address as the provider was given it, as text or `{ env = "NAME" }`; empty while it isn't known."""
+    written = table.text_if_written("url")
+    if written is not None or "url" not in table:
+        return written or ""
+    reference = table.table("url")
+    if reference is None:
+        return ""
+    name = env_name(reference, "env", allowed='an address, or { env = "NAME" }')
+    reference.finish()
+    return environ.get(name, "")
 
 
 def _secrets(table: Table, environ: Mapping[str, str]) -> tuple[Secret, ...]:

@@ -39,6 +39,9 @@ VARIABLES = (
     "GITHUB_WEBHOOK_SECRET",
     "SLACK_BOT_TOKEN",
     "SLACK_SIGNING_SECRET",
+    "SQUARE_ACCESS_TOKEN",
+    "SQUARE_WEBHOOK_SIGNATURE_KEY",
+    "ZENDESK_WEBHOOK_SECRET",
 )
 Told = Callable[[Operation, dict[str, Any]], dict[str, Any]]
 
@@ -116,6 +119,40 @@ def slack(operation: Operation, changes: dict[str, Any]) -> dict[str, Any]:
     return {"type": "event_callback", "event_id": "Ev123ABC456", "event_time": 1660398079, "event": event}
 
 
+def square(operation: Operation, changes: dict[str, Any]) -> dict[str, Any]:
+    payment = {
+        "id": "bP9mAsEMYPUGjjGNaNO5ZDVyLhSZY",
+        "status": "COMPLETED",
+        "amount_money": {"amount": 2000, "currency": "EUR"},
+        "location_id": "L88917AVBK2S5",
+        "reference_id": operation.pk,
+        **changes,
+    }
+    return {
+        "merchant_id": "6SSW7HV8K2ST5",
+        "type": "payment.updated",
+        "event_id": "13b867cf-db3d-4b1c-90b6-2f32a9d78124",
+        "data": {"type": "payment", "id": payment["id"], "object": {"payment": payment}},
+    }
+
+
+def zendesk(operation: Operation, changes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "zen:event-type:ticket.created",
+        "id": "cbe4028c-7239-495d-b020-f22348516046",
+        "time": "2026-11-29T12:00:00Z",
+        "subject": "zen:ticket:5158",
+        "detail": {
+            "id": "5158",
+            "external_id": operation.pk,
+            "subject": "Parcel is late",
+            "requester_id": "8447388090494",
+            "status": "OPEN",
+            **changes,
+        },
+    }
+
+
 SAMPLES = {
     "stripe-payments": Sample(
         payload={"amount": 2000, "currency": "eur", "customer": "cus_1", "confirm": True},
@@ -165,6 +202,22 @@ SAMPLES = {
         reference="73464126",
         kind="issues",
     ),
+    "square": Sample(
+        payload={
+            "source_id": "cnon:1",
+            "amount_money": {"amount": 2000, "currency": "EUR"},
+            "location_id": "L88917AVBK2S5",
+        },
+        told=square,
+        other={"amount_money": {"amount": 3000, "currency": "EUR"}},
+        reference="bP9mAsEMYPUGjjGNaNO5ZDVyLhSZY",
+    ),
+    "zendesk": Sample(
+        payload={"ticket": {"subject": "Parcel is late", "requester_id": 8447388090494}},
+        told=zendesk,
+        other={"subject": "Another one"},
+        reference="5158",
+    ),
     "slack": Sample(
         payload={"channel": "C444444", "text": "Hello"}, told=slack, other={}, reference="1660398079.756349"
     ),
@@ -175,6 +228,7 @@ SAMPLES = {
 def _accounts(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in VARIABLES:
         monkeypatch.setenv(name, SECRET)
+    monkeypatch.setenv("SQUARE_WEBHOOK_URL", "https://recourse.example/api/v1/providers/square/webhook")
     monkeypatch.setattr(settings, "RECOURSE_PROVIDERS", list(SAMPLES))
     registry.reload()
     sync_accounts()

@@ -68,6 +68,13 @@ def test_every_scheme_is_data_and_says_where_a_notice_has_its_type(scheme: Schem
     assert rules.signing.type_path or rules.signing.type_header
 
 
+def test_an_address_that_is_signed_may_come_from_the_environment() -> None:
+    text = LEAST.replace('scheme = "stripe"', 'scheme = "square"\nurl = { env = "HOOK_URL" }')
+    known = understood(text, NEW="secret", HOOK_URL="https://recourse.example/hook")
+    assert (known.url, known.configured) == ("https://recourse.example/hook", True)
+    assert not understood(text, NEW="secret").configured
+
+
 def test_a_scheme_of_ones_own_says_everything() -> None:
     more = 'prefix = "v2="\nencoding = "base64"\nsigned = "{timestamp}:{body}"\ntimestamp_header = "X-Time"\n'
     rules = understood(OWN.replace("secrets =", f"{more}secrets =", 1))
