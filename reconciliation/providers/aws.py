@@ -26,6 +26,8 @@ from reconciliation.contracts import AnswerPattern
 from reconciliation.providers.base import Exchange, Phase, elapsed_seconds
 from reconciliation.providers.redaction import Redactor
 from reconciliation.providers.transport import ERROR_LENGTH_MAX, Answer, Call, Transport, evidence_text
+from runs.canonical import parse
+from runs.refusals import Refusal
 
 if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest, AWSResponse
@@ -87,6 +89,8 @@ REFUSED_US = (
 )
 NOT_NOW_PATTERN = AnswerPattern(path=ERROR_CODE, values=NOT_NOW)
 
+# The longest error code that is shown; Amazon's own are half as long.
+CODE_LENGTH_MAX = 120
 # What botocore would read in somebody's home.
 _FILES = ("config_file", "credentials_file")
 # The transport sets these itself, and botocore doesn't sign them.
@@ -174,12 +178,13 @@ class AwsClient:
             self._thread.running = None
         if running.answer is None:
             return AwsAnswer(answer=self._not_handed_over(running, error), content=None)
-        if content is None or not running.answer.readable:
+        body = None if content is None else _strict(content)
+        if content is None or body is None or not running.answer.readable:
             return AwsAnswer(answer=running.answer, content=None)
         return AwsAnswer(
-            answer=_as_json(running.answer, content, redactor),
+            answer=_as_json(running.answer, body, redactor),
             content=content,
-            error_code=redactor.text(_code_in(content))[:ERROR_LENGTH_MAX] if error is not None else "",
+            error_code=_shown(redactor.text(_code_in(content))) if error is not None else "",
         )
 
     def _not_handed_over(self, running: _Running, error: BaseException | None) -> Answer:
@@ -339,12 +344,25 @@ def _value(value: Any) -> Any:
             return str(value)
 
 
-def _as_json(answer: Answer, content: Mapping[str, Any], redactor: Redactor) -> Answer:
+def _strict(content: Mapping[str, Any]) -> bytes | None:
+    """The content as JSON that every reader takes alike and PostgreSQL can hold; None if it isn't such."""
+    try:
+        body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+        parse(body)
+    except (Refusal, UnicodeEncodeError):
+        return None
+    return body
+
+
+def _shown(code: str) -> str:
+    return "".join(one if one.isprintable() else "\ufffd" for one in code)[:CODE_LENGTH_MAX]
+
+
+def _as_json(answer: Answer, body: bytes, redactor: Redactor) -> Answer:
     """The answer with its body as JSON, for evidence and for every rule that looks into bodies.
 
     EC2 answers in XML, and the others name errors in forms of their own. Length and SHA-256 stay those of the
     bytes that came.
     """
-    body = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
     text, cut = evidence_text(body, redactor=redactor)
     return replace(answer, content=body, exchange=replace(answer.exchange, body=text, body_cut=cut))

@@ -69,6 +69,12 @@ _QUEUE_IDS = tuple(
 _LEADING_DOT = re.compile(rb"^\.", re.MULTILINE)
 
 
+def _printable(text: str) -> str:
+    """Text that can't act where it is shown and that PostgreSQL can hold; lines become one."""
+    one_line = text.replace("\n", " / ")
+    return "".join(one if one.isprintable() else "\ufffd" for one in one_line)
+
+
 class _Refused(Exception):
     """The server answered a step before the content with something else than yes."""
 
@@ -101,9 +107,7 @@ class _Progress:
 
     def note(self, line: str) -> None:
         if len(self.lines) < LINES_MAX:
-            self.lines.append(
-                "".join(one if one.isprintable() else "\ufffd" for one in line)[:LINE_LENGTH_MAX]
-            )
+            self.lines.append(_printable(line)[:LINE_LENGTH_MAX])
 
 
 class Smtp:
@@ -187,7 +191,7 @@ class Smtp:
             progress.note(f"({len(mail.content)} bytes of content and the dot that ends it)")
             progress.phase = Phase.WAITING
             code, text = dialogue.getreply()
-            progress.reply = (code, text.decode("utf-8", "replace"))
+            progress.reply = (code, _printable(text.decode("utf-8", "replace")))
             progress.data_open = False
             progress.phase = Phase.DONE
         finally:
@@ -418,7 +422,7 @@ class _Dialogue(smtplib.SMTP):
 
     def getreply(self) -> tuple[int, bytes]:
         code, text = super().getreply()
-        shown = "(not kept)" if self._secret else text.decode("utf-8", "replace").replace("\n", " / ")
+        shown = "(not kept)" if self._secret else _printable(text.decode("utf-8", "replace"))
         self._progress.note(f"< {code} {shown}")
         return code, text
 

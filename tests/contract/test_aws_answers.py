@@ -248,6 +248,14 @@ def test_a_success_without_a_receipt_is_unknown(slug: str) -> None:
         assert outcome.kind is SendKind.UNKNOWN, f"{body!r}: {outcome.summary}"
 
 
+def test_a_receipt_that_the_database_could_not_hold_is_unknown() -> None:
+    for odd in ("\\u0000", "\\ud800"):
+        body = f'{{"MessageId": "m-1", "MD5OfMessageBody": "{MD5_OF_HELLO}", "SequenceNumber": "{odd}"}}'
+        outcome, _ = sent(SQS, answering(body.encode()))
+        assert isinstance(outcome, UnknownSeen), outcome.summary
+        assert outcome.receipt is None
+
+
 def test_an_execution_of_another_name_is_no_receipt() -> None:
     answer = {"executionArn": f"{EXECUTION}-else", "startDate": 1764460800.0}
     outcome, _ = sent(WORKFLOWS, answering(json.dumps(answer).encode()))

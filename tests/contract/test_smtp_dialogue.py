@@ -261,6 +261,20 @@ def test_a_message_that_the_server_kept_and_called_temporarily_refused_is_unknow
     assert isinstance(outcome, UnknownSeen), outcome.summary
 
 
+def test_what_a_server_says_is_kept_as_text_that_does_nothing() -> None:
+    def odd(conversation: Conversation) -> None:
+        content(conversation)
+        conversation.send(b"250-Ok \x00\x1b[2J \xe2\x80\xae\r\n250 queued as \xff\xfe\r\n")
+        line(conversation)
+
+    with FaultServer(lambda one: says(one, *HELLO, "354 go on", then=odd)) as server:
+        outcome = smtp_at(smtp_url(server), starttls="never").send(mail())
+    assert isinstance(outcome, ReceiptSeen), outcome.summary
+    kept = repr(outcome.receipt.as_json()) + outcome.exchange.body
+    assert kept.isprintable(), kept
+    assert "\\u0000" not in kept
+
+
 def test_a_definite_refusal_of_the_message_is_one(server: MailServer) -> None:
     server.answers["DATA"] = "554 5.7.1 Spam"
     outcome = smtp_at(server.url, starttls="never").send(mail())

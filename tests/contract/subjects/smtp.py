@@ -66,16 +66,20 @@ class SmtpBench(Bench):
         return self.send(order, attempt=2)
 
 
+def smtp_file(*, starttls: str = "required", password: bool) -> str:
+    """The shipped file, as it would be copied for a server with or without a password."""
+    (path,) = SHIPPED.rglob("smtp.toml")
+    text = path.read_text().replace("[smtp]\n", f'[smtp]\nstarttls = "{starttls}"\n')
+    return text if password else re.sub(r"\[credentials\]\n(?:.+\n)+", "", text)
+
+
 def smtp_at(
     url: str, *, starttls: str = "required", login: tuple[str, str] | None = None, **how: Any
 ) -> Smtp:
     """The shipped account, with or without a password, at this address."""
-    (path,) = SHIPPED.rglob("smtp.toml")
-    text = path.read_text().replace("[smtp]\n", f'[smtp]\nstarttls = "{starttls}"\n')
+    text = smtp_file(starttls=starttls, password=login is not None)
     environ = {"SMTP_URL": url, "SMTP_MESSAGE_ID_DOMAIN": "mail.example.com"}
-    if login is None:
-        text = re.sub(r"\[credentials\]\n(?:.+\n)+", "", text)
-    else:
+    if login is not None:
         environ |= {"SMTP_USERNAME": login[0], "SMTP_PASSWORD": login[1]}
     with tempfile.TemporaryDirectory() as folder:
         changed = Path(folder) / "smtp.toml"
