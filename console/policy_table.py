@@ -252,7 +252,13 @@ def _introduction() -> list[str]:
         "for everybody, until what is said. The same function answers pages, API, decisions and automatic "
         "settling."
     )
-    return ["# The policy, as a table", "", MADE, "", situation, "", reading, ""]
+    alone = (
+        "Where a flow has opted in (`manage.py flow_policy`), the policy repeats once by itself instead of "
+        "asking a person, if nothing was found or nothing can be asked, one person may repeat, and the "
+        "contract says that the same key makes no second effect, afterwards and meanwhile. The tables are "
+        "for a flow that hasn’t."
+    )
+    return ["# The policy, as a table", "", MADE, "", situation, "", reading, "", alone, ""]
 
 
 _ACTIONS: Final = (Action.CONFIRM, Action.RETRY, Action.ABANDON)

@@ -23,22 +23,24 @@ from reconciliation.conclusions import (
     KeepLooking,
     NotSent,
     RejectBy,
+    RepeatByKey,
     Wait,
 )
 from reconciliation.contracts import Contract
 from reconciliation.gathering import Judged, judge_now
-from reconciliation.models import Case
+from reconciliation.models import Case, Decision
 from reconciliation.policy import POLICY
-from reconciliation.states import CaseKind, CaseState, Need, Resolution
+from reconciliation.states import Action, CaseKind, CaseState, Need, Resolution
 from reconciliation.waking import wake_after_commit
 from runs import audit
 from runs.actors import Actor, ActorKind
+from runs.canonical import digest
 from runs.ids import new_id
 from runs.journal import settling
 from runs.journal.pausing import refresh_outcome_pause
 from runs.locking import LockedOperation, lock_operation
 from runs.models import Attempt, Evidence, Operation, Receipt
-from runs.states import Claim, GrantState, MatchedBy, OperationState
+from runs.states import Claim, Executor, GrantState, MatchedBy, OperationState
 
 BY_POLICY = Actor(ActorKind.POLICY, POLICY)
 
@@ -145,6 +147,10 @@ def carry_out(
             _return_to_ready(locked, proof, evidence_id, actor)
             _resolve_if_open(locked, case, Resolution.NOT_SENT, actor)
             return True
+        case RepeatByKey():
+            if case is not None:
+                _repeat(locked, case, judged)
+            return False
         case AskPerson(need=need):
             if case is not None:
                 _ask_person(locked, case, need, judged)
@@ -155,6 +161,38 @@ def carry_out(
             return False
         case Wait():
             return False
+
+
+def _repeat(locked: LockedOperation, case: Case, judged: Judged) -> None:
+    """Decide a retry in the policy's own name, and start it as one that a person decided would be."""
+    from reconciliation import retries
+
+    status = judged.assessment.action(Action.RETRY)
+    why = status.sentence if status is not None else ""
+    executor = Executor.CONSOLE if judged.facts.console_can_send else Executor.AGENT
+    key = f"{case.pk}/{case.version}"
+    decision = Decision.objects.create(
+        id=new_id("dec"),
+        case=case,
+        operation=locked.operation,
+        action=Action.RETRY,
+        actor_kind=str(BY_POLICY.kind),
+        actor=BY_POLICY.id,
+        policy=POLICY,
+        reason=f"This flow lets the policy repeat once by itself. {why}",
+        seen_version=case.version,
+        evidence_digest=judged.evidence_digest,
+        executor=executor,
+        idempotency_key=key,
+        content_digest=digest(key.encode()),
+        made_at=locked.now,
+    )
+    after = {"decision": decision.pk, "policy": POLICY, "executor": str(executor)}
+    _append(locked, case, "case.decided.retry", BY_POLICY, after, decision.reason)
+    has_lookup = judged.contract.has_lookup
+    start_retrying(locked, case, actor=BY_POLICY, has_lookup=has_lookup)
+    if not has_lookup:
+        retries.grant_retry(locked, case, decision, judged)
 
 
 def _confirm(

@@ -46,6 +46,11 @@ class NotSent:
 
 
 @dataclass(frozen=True)
+class RepeatByKey:
+    """One more attempt with the same key, by a flow's own choice; only `policy.assess` concludes it."""
+
+
+@dataclass(frozen=True)
 class AskPerson:
     need: Need
 
@@ -62,7 +67,7 @@ class Wait:
     """Nothing to do until somebody acts: a grant is open, or the case is settled."""
 
 
-Conclusion = ConfirmBy | RejectBy | NotSent | AskPerson | KeepLooking | Wait
+Conclusion = ConfirmBy | RejectBy | NotSent | RepeatByKey | AskPerson | KeepLooking | Wait
 
 
 def conclude(facts: Facts, contract: Contract, now: datetime) -> Conclusion:

@@ -107,3 +107,5 @@ class Facts:
     paused_for_version: str = ""
     approval_until_at: datetime | None = None
     abandonment_people: int = 1
+    # The flow lets the policy repeat by itself where that is safe, and nobody has decided about it yet.
+    may_repeat_alone: bool = False

@@ -19,7 +19,7 @@ from reconciliation.facts import (
     RejectionFacts,
     SeenReceipt,
 )
-from reconciliation.models import Case, Lookup
+from reconciliation.models import Case, Decision, Lookup
 from reconciliation.policy import Assessment, assess
 from reconciliation.providers.base import FindingKind, ReceiptState
 from reconciliation.states import CaseKind, CaseState
@@ -135,6 +135,8 @@ def gather_facts(
         paused_for_version=run.flow_version.version if PauseReason.FLOW_VERSION in run.paused_reasons else "",
         approval_until_at=run.approval_until_at,
         abandonment_people=run.flow.abandonment_people,
+        may_repeat_alone=run.flow.automatic_repeat == "safe"
+        and not Decision.objects.filter(operation=operation).exists(),
     )
 
 

@@ -16,6 +16,7 @@ from reconciliation.accounts import account_of
 from reconciliation.contracts import KeyScope
 from reconciliation.decisions import ActionLocked, DecisionStale, Forbidden, GivenReceipt, KeyReused
 from reconciliation.models import Case, Decision
+from reconciliation.policy import POLICY
 from reconciliation.providers import registry
 from reconciliation.states import Action, CaseState, Need, Resolution
 from runs import leases
@@ -653,7 +654,7 @@ def test_every_decision_names_the_policy_and_what_was_seen(declared: None) -> No
     digest = judged(case).evidence_digest
     decide(case, Action.ABANDON)
     made = Decision.objects.get()
-    assert (made.policy, made.evidence_digest, made.actor_role) == ("recourse-default/1", digest, "operator")
+    assert (made.policy, made.evidence_digest, made.actor_role) == (POLICY, digest, "operator")
     leaf = AuditLeaf.objects.get(action="case.decided.abandon")
     assert leaf.actor == PERSON.id
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reconciliation.conclusions import ConfirmBy, NotSent, RejectBy
-from reconciliation.contracts import Contract, LookupKind, WindowKind, key_still_protects
+from reconciliation.conclusions import AskPerson, ConfirmBy, NotSent, RejectBy, RepeatByKey
+from reconciliation.contracts import Contract, LookupKind, OnInFlight, Replays, WindowKind, key_still_protects
 from reconciliation.facts import AttemptFacts, Facts, Holder, LookupFacts, RejectionFacts
 from reconciliation.policy import Assessment, assess
 from reconciliation.providers.base import FindingKind
@@ -43,11 +43,12 @@ def contracts(draw: st.DrawFn) -> Contract:
         "absence_is_proof": draw(st.booleans()),
         "lookup_retention_ms": draw(st.sampled_from([None, 60_000, 24 * 3_600_000])),
         "rejection_replays": draw(st.booleans()),
+        "on_in_flight": draw(st.sampled_from(OnInFlight)),
     }
     if draw(st.booleans()):
         return keyless(**fields)
     window = draw(st.sampled_from([WindowKind.DOCUMENTED, WindowKind.MINIMUM, WindowKind.UNPUBLISHED]))
-    return contract(**fields, window_kind=window)
+    return contract(**fields, window_kind=window, replays=draw(st.sampled_from(Replays)))
 
 
 @st.composite
@@ -117,6 +118,7 @@ def known(draw: st.DrawFn, now: datetime) -> Facts:
         paused_for_version=draw(st.sampled_from(["", "", "6"])),
         approval_until_at=draw(st.one_of(st.none(), times)),
         abandonment_people=draw(st.sampled_from([1, 2])),
+        may_repeat_alone=draw(st.booleans()),
     )
 
 
@@ -235,6 +237,42 @@ def test_after_the_keys_window_a_repeat_takes_a_second_person_or_nobody_may(
         now = ends_at
         facts = later(facts, now)
     assert _permission(assess(facts, promised, now), Action.RETRY) is not Permission.ALLOWED
+
+
+@settings(max_examples=300, deadline=None)
+@given(situations())
+def test_the_policy_repeats_alone_only_where_one_person_may_and_the_same_key_makes_no_second_effect(
+    situation: tuple[Facts, Contract, datetime],
+) -> None:
+    facts, promised, now = situation
+    # Half of the situations as the one that it is made for, or hardly any would get that far.
+    if facts.lookups_count % 2:
+        facts = replace(
+            facts,
+            operation_state=OperationState.SENT_UNKNOWN,
+            case_kind=CaseKind.UNKNOWN,
+            case_state=CaseState.NEEDS_DECISION,
+            receipts=(),
+            rejections=(),
+            mismatch_reported="",
+            shown_before="",
+            grant_open="",
+            lookup=None,
+        )
+    judged = assess(facts, promised, now)
+    if not isinstance(judged.conclusion, RepeatByKey):
+        return
+    assert facts.may_repeat_alone
+    assert _permission(judged, Action.RETRY) is Permission.ALLOWED
+    assert promised.replays not in (Replays.NOTHING, Replays.UNKNOWN)
+    assert promised.on_in_flight not in (OnInFlight.PERFORMED, OnInFlight.UNKNOWN)
+    assert facts.first_sent_at is not None
+    starts_by = promised.repeat_starts_by(facts.first_sent_at)
+    assert starts_by is not None
+    assert now < starts_by
+    # Without the flow's choice the same situation is put to a person.
+    asked = assess(replace(facts, may_repeat_alone=False), promised, now).conclusion
+    assert isinstance(asked, AskPerson)
 
 
 HOUR_MS = 3_600_000

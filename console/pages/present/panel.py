@@ -280,7 +280,7 @@ def _made(
         badge=_badge(read, decision),
         by=_decider(read, decision),
         at=decision.made_at,
-        reason_code=REASON_LABELS[ReasonCode(code)] if code in set(ReasonCode) else code,
+        reason_code=REASON_LABELS[ReasonCode(code)] if code in set(ReasonCode) else code or "None: by policy",
         reason=decision.reason,
         facts=tuple(_decided_facts(read, decision)),
         window=window_of(read.judged.facts, read.judged.contract, now=read.now) if retrying else None,

@@ -32,6 +32,7 @@ from reconciliation.conclusions import (
     KeepLooking,
     NotSent,
     RejectBy,
+    RepeatByKey,
     Wait,
 )
 from reconciliation.gathering import INFORMATIVE
@@ -132,6 +133,11 @@ def concluded_in_words(conclusion: Conclusion, now: datetime) -> tuple[str, str]
                 "The contract lets “not found” prove absence, and every request is quiet."
                 if proof == "absence"
                 else "Every request is on record as never having left.",
+            )
+        case RepeatByKey():
+            return (
+                "It would be repeated once by itself, with the same key.",
+                "Its flow lets the policy do so where one person may and the contract makes it safe.",
             )
         case AskPerson(need=need):
             return "A person would be asked.", f"{NEEDS[need]}."
