@@ -28,17 +28,16 @@ from reconciliation.providers.matching import match_receipt
 from reconciliation.providers.redaction import Redactor
 from reconciliation.states import CaseKind
 from runs.actors import CONSOLE_SENDER, Actor, ActorKind
-from runs.canonical import canonicalise, digest, parse
+from runs.canonical import digest, parse
 from runs.ids import check_client_id
 from runs.journal import settling
 from runs.journal.evidence import record_evidence
+from runs.journal.intentions import Intended, read_intended
 from runs.journal.replies import (
-    Intended,
     confirm_by_reply,
     confirmed_answer,
     first_answer,
     keep_answer,
-    read_intended,
 )
 from runs.locking import LockedOperation, lock_operation
 from runs.models import Attempt, Evidence
@@ -113,15 +112,20 @@ class _Report:
     @property
     def digest(self) -> str:
         """Over what the attempt's own sender says, so that the same again gets the first answer."""
-        return canonicalise(self._says()).digest
+        return _digest(self._says())
 
     @property
     def strangers_digest(self) -> str:
         """The same words from anybody else: they must not be answered, or taken, for the sender's."""
-        return canonicalise({**self._says(), "from": "a stranger"}).digest
+        return _digest({**self._says(), "from": "a stranger"})
 
     def _says(self) -> dict[str, Any]:
         return {"claim": str(self.claim), "reference": self.reference, "seen": self.seen.as_json()}
+
+
+def _digest(says: dict[str, Any]) -> str:
+    # Only ever compared with itself, and made of texts of ours and of a sender's: any fixed form will do.
+    return digest(json.dumps(says, sort_keys=True, separators=(",", ":")).encode())
 
 
 def report_receipt(
@@ -150,19 +154,19 @@ def report_receipt(
         reference=reference,
     )
     operation = read_intended(operation_id=operation_id, team=sender.team)
-    match = match or _match(operation, report)
-    if match.matches and sender.token:
+    judged = match or _match(operation, report, shown=False)
+    if judged.matches and sender.token:
         number = confirm_by_reply(
             team=sender.team,
             operation_id=operation_id,
             token=sender.token,
             attempt_id=attempt_id,
-            receipt=_facts(match, seen.body),
+            receipt=_facts(judged, seen.body),
             report_digest=report.digest,
         )
         if number is not None:
             return {**confirmed_answer(operation_id, attempt_id, number), "replayed": False}
-    return _receive(report, match)
+    return _receive(report, match or _match(operation, report, shown=True))
 
 
 def report_rejection(
@@ -245,7 +249,7 @@ def _is_of(patterns: tuple[AnswerPattern, ...], seen: SeenReply) -> bool:
     return matches_any(patterns, seen.status, body, unreadable=False, headers=headers)
 
 
-def _match(operation: Intended, report: _Report) -> ReceiptMatch:
+def _match(operation: Intended, report: _Report, *, shown: bool) -> ReceiptMatch:
     amount = None
     if operation.amount_minor is not None:
         amount = Money(operation.amount_currency, operation.amount_minor)
@@ -261,6 +265,7 @@ def _match(operation: Intended, report: _Report) -> ReceiptMatch:
         # A direct reply is named by the attempt that it answers; whether there was one is checked in SQL.
         named_by_reply=True,
         tool=operation.tool,
+        shown=shown,
     )
     return match if is_declared(account) else not_comparable(match)
 

@@ -7,12 +7,18 @@ grants in the migrations).
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
+from django.db.models.lookups import Exact
 
+from runs.constraints import AllOf, NotEmpty, OneOf, both_or_neither, is_null, is_set
 from runs.states import (
+    OPERATION_SETTLED,
+    RUN_ENDED,
     AttemptOutcome,
     Claim,
     EvidenceKind,
@@ -32,6 +38,16 @@ DIGEST_LENGTH = 64
 TURN_ORDERS = ["ordered", "parallel"]
 # Square takes the shortest key of the providers we know: 45 characters (DESIGN law 3).
 KEY_LENGTH_MAX = 45
+
+
+def words(states: type[StrEnum]) -> list[str]:
+    """The words of a closed set, as a migration keeps them: it must not change when the set does."""
+    return [str(state) for state in states]
+
+
+# In the order of the states, which a migration is compared with.
+RUN_ENDED_STATES = [str(state) for state in RunState if state in RUN_ENDED]
+OPERATION_SETTLED_STATES = [str(state) for state in OperationState if state in OPERATION_SETTLED]
 
 
 def one_of(column: str, states: type) -> Q:
@@ -190,41 +206,24 @@ class Run(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["flow", "external_id"], name="run_external_id_once_in_flow"),
-            models.CheckConstraint(condition=one_of("state", RunState), name="run_state_known"),
+            # Few and compact: every effect writes this row twice (`runs.constraints`).
             models.CheckConstraint(
-                condition=Q(paused_reasons__contained_by=[str(reason) for reason in PauseReason]),
-                name="run_pause_reasons_known",
-            ),
-            models.CheckConstraint(condition=Q(turn_parallel__in=TURN_ORDERS), name="run_turn_order_known"),
-            models.CheckConstraint(
-                condition=Q(state__in=["completed", "abandoned"], ended_at__isnull=False)
-                | Q(state__in=["open", "paused"], ended_at__isnull=True),
-                name="run_ended_has_its_time",
-            ),
-            models.CheckConstraint(
-                condition=Q(state="paused", paused_at__isnull=False) & ~Q(paused_reasons=[])
-                | ~Q(state="paused") & Q(paused_reasons=[]),
-                name="run_paused_has_reasons",
+                condition=Q(OneOf("state", words(RunState)))
+                & Q(both_or_neither(OneOf("state", RUN_ENDED_STATES), is_set("ended_at")))
+                & Q(both_or_neither(Exact(F("state"), "paused"), is_set("paused_at")))
+                & Q(both_or_neither(Exact(F("state"), "paused"), NotEmpty("paused_reasons")))
+                & Q(AllOf("paused_reasons", words(PauseReason)))
+                # A lease is whole, and only an open run has one.
+                & Q(both_or_neither(is_set("lease_token"), is_set("lease_expires_at")))
+                & (Q(lease_token__isnull=True) | Q(state="open")),
+                name="run_state_whole",
             ),
             models.CheckConstraint(
-                condition=Q(lease_token__isnull=True, lease_expires_at__isnull=True)
-                | Q(lease_token__isnull=False, lease_expires_at__isnull=False, state="open"),
-                name="run_lease_whole_and_only_when_open",
-            ),
-            models.CheckConstraint(
-                condition=Q(turn_settled__gte=0, turn_settled__lte=F("turn_calls")),
-                name="run_turn_settled_within_calls",
-            ),
-            models.CheckConstraint(condition=Q(in_doubt_count__gte=0), name="run_in_doubt_not_negative"),
-            models.CheckConstraint(
-                condition=Q(
-                    budget_reserved_minor__gte=0, budget_spent_minor__gte=0, budget_held_minor__gte=0
-                ),
-                name="run_budget_parts_not_negative",
-            ),
-            models.CheckConstraint(
-                condition=Q(budget_limit_minor__isnull=True) | ~Q(budget_currency=""),
-                name="run_budget_limit_has_currency",
+                condition=Q(OneOf("turn_parallel", TURN_ORDERS))
+                & Q(turn_settled__gte=0, turn_settled__lte=F("turn_calls"), in_doubt_count__gte=0)
+                & Q(budget_reserved_minor__gte=0, budget_spent_minor__gte=0, budget_held_minor__gte=0)
+                & (Q(budget_limit_minor__isnull=True) | ~Q(budget_currency="")),
+                name="run_counters_whole",
             ),
         ]
         indexes = [
@@ -368,31 +367,22 @@ class Operation(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["provider", "key"], name="operation_key_once_at_provider"),
-            models.CheckConstraint(condition=one_of("state", OperationState), name="operation_state_known"),
+            # The key first: people search by a key without saying where.
+            models.UniqueConstraint(fields=["key", "provider"], name="operation_key_once_at_provider"),
+            # Few and compact, as on the run.
             models.CheckConstraint(
-                condition=Q(state__in=["confirmed", "rejected", "abandoned"], settled_at__isnull=False)
-                | Q(state__in=["ready", "sent_unknown"], settled_at__isnull=True),
-                name="operation_settled_has_its_time",
+                condition=Q(OneOf("state", words(OperationState)))
+                & Q(both_or_neither(OneOf("state", OPERATION_SETTLED_STATES), is_set("settled_at")))
+                & (Q(first_sent_at__isnull=False) | ~Q(OneOf("state", ["sent_unknown", "rejected"])))
+                & (Q(in_doubt_since_at__isnull=True) | Q(state="sent_unknown")),
+                name="operation_state_whole",
             ),
             models.CheckConstraint(
-                condition=~Q(state__in=["sent_unknown", "rejected"]) | Q(first_sent_at__isnull=False),
-                name="operation_sent_has_its_time",
-            ),
-            models.CheckConstraint(
-                condition=one_of("reservation", Reservation), name="operation_reservation_known"
-            ),
-            models.CheckConstraint(
-                condition=Q(reserved_minor__gte=0) & (Q(reservation="reserved") | Q(reserved_minor=0)),
-                name="operation_reserved_only_while_reserved",
-            ),
-            models.CheckConstraint(
-                condition=Q(in_doubt_since_at__isnull=True) | Q(state="sent_unknown"),
-                name="operation_doubt_only_when_sent",
-            ),
-            models.CheckConstraint(
-                condition=Q(amount_currency="", amount_minor__isnull=True)
-                | ~Q(amount_currency="") & Q(amount_minor__gte=0),
+                condition=Q(both_or_neither(Exact(F("amount_currency"), ""), is_null("amount_minor")))
+                & (Q(amount_minor__isnull=True) | Q(amount_minor__gte=0))
+                & Q(OneOf("reservation", words(Reservation)))
+                & Q(reserved_minor__gte=0)
+                & (Q(reservation="reserved") | Q(reserved_minor=0)),
                 name="operation_amount_whole",
             ),
         ]
@@ -401,7 +391,6 @@ class Operation(models.Model):
             # Effect history: a team's operations, newest first.
             models.Index(fields=["team", "-created_at", "-id"], name="operation_history"),
             models.Index(fields=["team", "state", "-created_at", "-id"], name="operation_history_by_state"),
-            models.Index(fields=["key"], name="operation_by_key"),
             # The sweeper: sent, not in doubt yet, quiet time passed.
             models.Index(
                 fields=["last_quiet_at"],
@@ -478,12 +467,11 @@ class Attempt(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["operation", "attempt_id"], name="attempt_id_once"),
             models.UniqueConstraint(fields=["operation", "number"], name="attempt_number_once"),
-            models.CheckConstraint(condition=one_of("outcome", AttemptOutcome), name="attempt_outcome_known"),
-            models.CheckConstraint(condition=one_of("executor", Executor), name="attempt_executor_known"),
             models.CheckConstraint(
-                condition=Q(outcome="open", ended_at__isnull=True)
-                | ~Q(outcome="open") & Q(ended_at__isnull=False),
-                name="attempt_end_has_its_time",
+                condition=Q(OneOf("outcome", words(AttemptOutcome)))
+                & Q(OneOf("executor", words(Executor)))
+                & Q(both_or_neither(Exact(F("outcome"), "open"), is_null("ended_at"))),
+                name="attempt_whole",
             ),
         ]
         indexes = [
@@ -560,8 +548,9 @@ class Receipt(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["provider", "reference"], name="receipt_confirms_one_operation"),
-            models.CheckConstraint(condition=~Q(reference=""), name="receipt_has_reference"),
-            models.CheckConstraint(condition=one_of("matched_by", MatchedBy), name="receipt_match_known"),
+            models.CheckConstraint(
+                condition=~Q(reference="") & Q(OneOf("matched_by", words(MatchedBy))), name="receipt_whole"
+            ),
         ]
 
 

@@ -80,23 +80,28 @@ def match_receipt(
     named_by_reply: bool,
     tool: str = "",
     redactor: Redactor | None = None,
+    shown: bool = True,
 ) -> ReceiptMatch:
     """Hold a submitted receipt against the operation; `ReceiptMatch.problems` says why it doesn't confirm.
 
     `body` is a JSON object, or its text or bytes, which are read strictly. `reference` is what the submitter
     says the receipt's id is; None takes the body's word. `named_by_reply` is True only for the reply to the
     operation's own attempt: it names the operation where the provider echoes neither key nor reference.
-    Raises nothing for what the receipt holds.
+    Without `shown` it only judges: nothing of the receipt is prepared to be kept or read by anybody, which
+    is most of the work, and its problems name no values. Raises nothing for what the receipt holds.
     """
     subject = Subject(operation_id=operation_id, key=key, tool=tool, payload=payload, amount=amount)
-    redactor = redactor or Redactor()
     record = _as_object(body)
     if record is None:
         return _unreadable(reference, "The receipt's body is not a JSON object that can be read safely.")
     inside = value_at(contract.receipt.answer_at, dict(record))
     record = inside if isinstance(inside, dict) else record
     reading = read_record(
-        record, contract=contract, subject=subject, named_by_reply=named_by_reply, redactor=redactor
+        record,
+        contract=contract,
+        subject=subject,
+        named_by_reply=named_by_reply,
+        redactor=redactor or Redactor() if shown else None,
     )
     if reading is None:
         return _unreadable(reference, f"The receipt has no id at {contract.receipt.id}.")
@@ -112,10 +117,12 @@ def read_record(
     contract: Contract,
     subject: Subject,
     named_by_reply: bool,
-    redactor: Redactor,
+    redactor: Redactor | None,
     key_beside: str | None = None,
 ) -> Reading | None:
     """Read one record of the provider's against the operation; None if it has no usable id.
+
+    Without a redactor it only judges: nothing of the record's text is in what it returns but the reference.
 
     `key_beside` is the key of the request that the record stands beside, in an event: if it is ours, so is
     the record; if not, that says nothing, for others may have changed it since.
@@ -124,7 +131,8 @@ def read_record(
     reference = text_at(paths.id, record)
     if not reference or len(reference) > REFERENCE_LENGTH_MAX or not reference.isprintable():
         return None
-    redactor = redactor.keeping(subject.key, reference)
+    if redactor is not None:
+        redactor = redactor.keeping(subject.key, reference)
     matched_by, foreign = _named_by(record, contract, subject, named_by_reply=named_by_reply)
     if key_beside is not None and key_beside == subject.key:
         matched_by, foreign = MatchedBy.KEY, False
@@ -139,10 +147,10 @@ def read_record(
     return Reading(
         receipt=Receipt(
             reference=reference,
-            body=redactor.value(dict(record)),
+            body={} if redactor is None else redactor.value(dict(record)),
             amount=amount,
             state=state,
-            status=_bounded(redactor.scalar_text(status)),
+            status="" if redactor is None else _bounded(redactor.scalar_text(status)),
             matched_by=matched_by,
             comparisons=(*comparisons, *amount_comparison),
         ),
@@ -279,7 +287,7 @@ def _pairs(
 
 
 def _compare(
-    one: MatchField, intended: Any, seen: Any, *, amount: Money | None, redactor: Redactor
+    one: MatchField, intended: Any, seen: Any, *, amount: Money | None, redactor: Redactor | None
 ) -> FieldComparison:
     return FieldComparison(
         path=_bounded(one.payload),
@@ -293,6 +301,9 @@ def _compare(
 def _same(compare: CompareAs, intended: Any, seen: Any, amount: Money | None) -> bool:
     match compare:
         case CompareAs.EXACT:
+            # Text and whole numbers, as strict JSON reads them, are equal exactly when their bytes are.
+            if type(intended) is type(seen) and type(seen) in {str, int}:
+                return bool(intended == seen)
             return _canonical(intended) == _canonical(seen)
         case CompareAs.TEXT:
             return _scalar(intended) is not None and _scalar(intended) == _scalar(seen)
@@ -361,8 +372,8 @@ def _scalar(value: Any) -> str | None:
             return None
 
 
-def _shown(path: str, value: Any, redactor: Redactor) -> str | None:
-    if isinstance(value, Missing):
+def _shown(path: str, value: Any, redactor: Redactor | None) -> str | None:
+    if redactor is None or isinstance(value, Missing):
         return None
     name = path.rsplit(".", 1)[-1].strip("\"'[]$")
     clean = redactor.value({name: value})

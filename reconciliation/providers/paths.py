@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
@@ -27,11 +28,22 @@ def compile_path(path: str) -> Any:
         raise ValueError(str(error).splitlines()[0]) from None
 
 
+@lru_cache(maxsize=1024)
+def _member_of_root(path: str) -> str | None:
+    """The name in a path such as `$.id`, which most are: a look into a dictionary says the same, sooner."""
+    found = re.fullmatch(r"\$\.([A-Za-z_][A-Za-z0-9_]*)", path)
+    return None if found is None else found[1]
+
+
 def value_at(path: str, document: object) -> Any:
     """Return the one value at `path`, or `MISSING` where there is none or more than one."""
+    if path == "$":
+        return document
+    if isinstance(document, dict) and (name := _member_of_root(path)) is not None:
+        return document.get(name, MISSING)
     # The library would read a bare string as JSON text, so only containers are handed to it.
     if not isinstance(document, dict | list):
-        return document if path == "$" else MISSING
+        return MISSING
     found = compile_path(path).findall(document)
     return found[0] if len(found) == 1 else MISSING
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from django.db import IntegrityError, connection
@@ -10,35 +9,10 @@ from django.db import IntegrityError, connection
 from runs.canonical import digest
 from runs.ids import could_be_id, new_id
 from runs.journal.settling import ReceiptFacts
-from runs.journal.statements import CONFIRM_BY_REPLY, READ_OPERATION, fetch_one
+from runs.journal.statements import CONFIRM_BY_REPLY, fetch_one
 from runs.locking import LockedOperation
 from runs.models import Attempt, Report
-from runs.refusals import NotFound
 from runs.states import AttemptOutcome
-
-
-@dataclass(frozen=True, slots=True)
-class Intended:
-    """What was intended: the immutable part of an operation, which a receipt is held against."""
-
-    pk: str
-    provider_id: str
-    key: str
-    payload: bytes
-    amount_currency: str
-    amount_minor: int | None
-    tool: str
-
-
-def read_intended(*, operation_id: str, team: str | None) -> Intended:
-    """Return what the operation intends; raises `NotFound`, also for another team's."""
-    row = None
-    if could_be_id(operation_id):
-        row = fetch_one(READ_OPERATION, {"operation": operation_id, "team": team})
-    if row is None:
-        raise NotFound(f"There is no operation {operation_id} that you can see.", operation=operation_id)
-    pk, provider_id, key, payload, currency, minor, tool = row
-    return Intended(pk, provider_id, key, bytes(payload), currency, minor, tool)
 
 
 def confirm_by_reply(

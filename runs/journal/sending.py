@@ -17,6 +17,7 @@ from django.db.models import Max
 from runs import audit
 from runs.actors import CONSOLE_SENDER, Actor, ActorKind
 from runs.ids import check_client_id, could_be_id
+from runs.journal.intentions import Intended, remember
 from runs.journal.statements import BEGIN_SEND, fetch_one
 from runs.journal.turns import unsettled_before
 from runs.leases import (
@@ -114,13 +115,15 @@ def _try_statement(asked: dict[str, Any]) -> Go | None:
         raise
     if row is None:
         return None
-    key, payload, slug, number, start_within_ms, request_within_ms = row
+    key, payload, slug, number, start_within_ms, request_within_ms, team, currency, minor, tool = row
+    payload = bytes(payload)
+    remember(Intended(asked["operation"], team, slug, key, payload, currency, minor, tool))
     return Go(
         operation_id=asked["operation"],
         attempt_id=asked["attempt_id"],
         number=number,
         idempotency_key=key,
-        payload=bytes(payload),
+        payload=payload,
         provider=slug,
         start_within_ms=start_within_ms,
         request_within_ms=request_within_ms,

@@ -12,7 +12,9 @@ which either finds the reason or goes on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
@@ -25,7 +27,27 @@ from runs.audit import BODY
 PREPARE_AFTER_USES = 1
 
 
-def fetch_one(statement: str, parameters: Mapping[str, Any]) -> tuple[Any, ...] | None:
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement with its parameters numbered, so that its text isn't read anew at each use."""
+
+    text: str
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, written: str) -> Statement:
+        """Number the `%(name)s` of a statement; each name is one parameter, however often it is used."""
+        names: list[str] = []
+
+        def number(found: re.Match[str]) -> str:
+            if found["name"] not in names:
+                names.append(found["name"])
+            return f"${names.index(found['name']) + 1}"
+
+        return cls(re.sub(r"%\((?P<name>\w+)\)s", number, written), tuple(names))
+
+
+def fetch_one(statement: Statement, parameters: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """Run one of this module's statements on Django's own connection and return its row, or None.
 
     Django's cursors bind on the client and never prepare; these few statements are bound and prepared on
@@ -34,16 +56,16 @@ def fetch_one(statement: str, parameters: Mapping[str, Any]) -> tuple[Any, ...] 
     connection.ensure_connection()
     raw = connection.connection
     raw.prepare_threshold = PREPARE_AFTER_USES if settings.RECOURSE_PREPARED_STATEMENTS else None
-    with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
-        cursor.execute(statement, parameters)
+    with connection.wrap_database_errors, psycopg.RawCursor(raw) as cursor:
+        cursor.execute(statement.text, [parameters[name] for name in statement.names])
         return cursor.fetchone()
 
 
 # What a report is matched against; all of it immutable, so no lock is needed.
-READ_OPERATION = """
-SELECT id, provider_id, key, payload, amount_currency, amount_minor, tool FROM runs_operation
+READ_OPERATION = Statement.of("""
+SELECT id, team_id, provider_id, key, payload, amount_currency, amount_minor, tool FROM runs_operation
 WHERE id = %(operation)s AND (%(team)s::text IS NULL OR team_id = %(team)s)
-"""
+""")
 
 # Text that goes into a leaf here is free of quotes and backslashes by its own rules (ids, worker names,
 # digests), so it can be put between quotes as it is; a test reads each leaf back as canonical JSON.
@@ -54,21 +76,27 @@ _SENT_EVENT = """convert_to(
     || ',"operation":"' || go.operation_id || '","run":"' || go.run_id || '","team":"' || go.team_id || '"}',
     'UTF8')"""
 
-BEGIN_SEND = f"""
+BEGIN_SEND = Statement.of(f"""
 WITH ref AS MATERIALIZED (
     SELECT run_id, provider_id FROM runs_operation
     WHERE id = %(operation)s AND (%(team)s::text IS NULL OR team_id = %(team)s)
 ), run AS MATERIALIZED (
     -- The lock that everything about the run is decided under.
-    SELECT r.* FROM runs_run r WHERE r.id = (SELECT run_id FROM ref) FOR UPDATE
+    SELECT r.id, r.team_id, r.state, r.lease_number, r.lease_token, r.lease_holder, r.lease_expires_at,
+           r.in_doubt_count, r.turn_index, r.turn_parallel, r.approval_until_at, r.budget_limit_minor,
+           r.budget_reserved_minor + r.budget_spent_minor + r.budget_held_minor AS budget_taken_minor
+    FROM runs_run r WHERE r.id = (SELECT run_id FROM ref) FOR UPDATE
 ), clock AS MATERIALIZED (
     -- Read after the lock is granted: needs the locked row to exist.
     SELECT clock_timestamp() AS at FROM run
 ), op AS MATERIALIZED (
-    SELECT o.* FROM runs_operation o WHERE o.id = %(operation)s AND EXISTS (SELECT 1 FROM clock) FOR UPDATE
+    SELECT o.id, o.provider_id, o.call_id, o.state, o.attempts_count, o.key, o.payload, o.reservation,
+           o.amount_currency, o.amount_minor, o.turn_index, o.position, o.tool
+    FROM runs_operation o WHERE o.id = %(operation)s AND EXISTS (SELECT 1 FROM clock) FOR UPDATE
 ), go AS MATERIALIZED (
     SELECT run.id AS run_id, run.team_id, run.lease_number, run.lease_token, run.lease_holder,
-           op.id AS operation_id, op.attempts_count + 1 AS number, op.key, op.payload,
+           op.id AS operation_id, op.attempts_count + 1 AS number, op.key, op.payload, op.tool,
+           op.amount_currency, op.amount_minor,
            -- One reservation per operation, at its first send (law 12).
            CASE WHEN op.reservation = 'none' THEN coalesce(op.amount_minor, 0) ELSE 0 END AS reserve_minor,
            p.slug, p.start_within_ms, p.request_within_ms, p.adapter_version, p.endpoint, p.region,
@@ -84,16 +112,18 @@ WITH ref AS MATERIALIZED (
       AND op.turn_index = run.turn_index
       -- In order: every call before it is settled. Read from the snapshot, which is safe because settled is
       -- final: what a stale snapshot shows as unsettled goes the slow way, which asks again under the lock.
-      AND (op.position = 0 OR run.turn_parallel = 'parallel' OR NOT EXISTS (
-          SELECT 1 FROM runs_call mine JOIN runs_call earlier USING (turn_id)
-          LEFT JOIN runs_operation effect ON effect.call_id = earlier.id
-          WHERE mine.id = op.call_id AND earlier.position < mine.position
-            AND CASE WHEN effect.id IS NULL THEN earlier.result_at IS NULL
-                     ELSE effect.state IN ('ready', 'sent_unknown') END))
+      -- Scalar subqueries, because an EXISTS under OR may be hashed, and that reads every call there is.
+      AND (op.position = 0 OR run.turn_parallel = 'parallel' OR (
+          SELECT earlier.id FROM runs_call earlier
+          WHERE earlier.turn_id = (SELECT mine.turn_id FROM runs_call mine WHERE mine.id = op.call_id)
+            AND earlier.position < op.position
+            AND CASE WHEN earlier.kind = 'read' THEN earlier.result_at IS NULL
+                     ELSE (SELECT effect.state FROM runs_operation effect WHERE effect.call_id = earlier.id)
+                          IN ('ready', 'sent_unknown') END
+          LIMIT 1) IS NULL)
       AND (run.approval_until_at IS NULL OR run.approval_until_at > clock.at)
       AND (run.budget_limit_minor IS NULL OR op.reservation <> 'none' OR op.amount_minor IS NULL
-           OR run.budget_reserved_minor + run.budget_spent_minor + run.budget_held_minor + op.amount_minor
-              <= run.budget_limit_minor)
+           OR run.budget_taken_minor + op.amount_minor <= run.budget_limit_minor)
 ), attempt AS (
     INSERT INTO runs_attempt (operation_id, attempt_id, number, executor, lease_number, lease_token, worker,
                               minted_at, start_within_ms, request_within_ms, quiet_after_at, outcome,
@@ -127,8 +157,10 @@ WITH ref AS MATERIALIZED (
            go.at, 'operation.sent', go.team_id, go.run_id, go.operation_id, 'worker', go.lease_holder
     FROM go
 )
-SELECT key, payload, slug, number, start_within_ms, request_within_ms FROM go
-"""
+SELECT key, payload, slug, number, start_within_ms, request_within_ms, team_id, amount_currency, amount_minor,
+       tool
+FROM go
+""")
 
 _CONFIRMED_EVENT = """convert_to(
     '{"action":"operation.confirmed","actor":{"id":"' || go.lease_holder || '","kind":"worker"}'
@@ -138,18 +170,21 @@ _CONFIRMED_EVENT = """convert_to(
     || ',"operation":"' || go.operation_id || '","run":"' || go.run_id || '","team":"' || go.team_id || '"}',
     'UTF8')"""
 
-CONFIRM_BY_REPLY = f"""
+CONFIRM_BY_REPLY = Statement.of(f"""
 WITH ref AS MATERIALIZED (
     SELECT run_id FROM runs_operation
     WHERE id = %(operation)s AND (%(team)s::text IS NULL OR team_id = %(team)s)
 ), run AS MATERIALIZED (
-    SELECT r.* FROM runs_run r WHERE r.id = (SELECT run_id FROM ref) FOR UPDATE
+    SELECT r.id, r.team_id, r.state, r.lease_token, r.lease_holder, r.lease_expires_at, r.in_doubt_count
+    FROM runs_run r WHERE r.id = (SELECT run_id FROM ref) FOR UPDATE
 ), clock AS MATERIALIZED (
     SELECT clock_timestamp() AS at FROM run
 ), op AS MATERIALIZED (
-    SELECT o.* FROM runs_operation o WHERE o.id = %(operation)s AND EXISTS (SELECT 1 FROM clock) FOR UPDATE
+    SELECT o.id, o.provider_id, o.state, o.attempts_count, o.reserved_minor, o.amount_currency,
+           o.amount_minor
+    FROM runs_operation o WHERE o.id = %(operation)s AND EXISTS (SELECT 1 FROM clock) FOR UPDATE
 ), att AS MATERIALIZED (
-    SELECT a.* FROM runs_attempt a
+    SELECT a.id, a.number, a.outcome, a.lease_token FROM runs_attempt a
     WHERE a.operation_id = %(operation)s AND a.attempt_id = %(attempt_id)s AND EXISTS (SELECT 1 FROM op)
     FOR UPDATE
 ), go AS MATERIALIZED (
@@ -198,4 +233,4 @@ WITH ref AS MATERIALIZED (
     FROM go
 )
 SELECT number FROM go
-"""
+""")
