@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from reconciliation.contracts import Contract, ProviderAccount
+from reconciliation.contracts import Contract, LookupKind, ProviderAccount
 from reconciliation.providers.answers import matches_any, read_body, retry_after_ms
 from reconciliation.providers.aws import NOT_NOW, REFUSED_US, AwsAnswer, AwsClient
 from reconciliation.providers.base import (
@@ -46,6 +46,8 @@ class AwsAccount(ABC):
     # botocore's names of the service and of the method that has the effect.
     service: ClassVar[str]
     method: ClassVar[str]
+    # Why nothing can be asked, where nothing can.
+    no_lookup: ClassVar[str] = "This account is asked nothing: lookups are switched off."
 
     def __init__(
         self, declared: Declared, *, sending: Transport | None = None, asking: Transport | None = None
@@ -82,7 +84,8 @@ class AwsAccount(ABC):
         """The call's parameters, the same for every attempt; raises `PayloadUnusable`."""
 
     @abstractmethod
-    def look_up(self, question: Question) -> Finding: ...
+    def find(self, question: Question) -> Finding:
+        """Ask a service that can be asked."""
 
     # -- sending ----------------------------------------------------------------------------------------
 
@@ -169,6 +172,12 @@ class AwsAccount(ABC):
         )
 
     # -- asking -----------------------------------------------------------------------------------------
+
+    def look_up(self, question: Question) -> Finding:
+        """Ask one question that changes nothing; an administrator may have switched lookups off."""
+        if self.contract.lookup is LookupKind.NONE:
+            return Inconclusive(reason="no_lookup", summary=self.no_lookup)
+        return self.find(question)
 
     def ask(self, question: Question, method: str, parameters: Mapping[str, Any]) -> AwsAnswer | Unavailable:
         """Put one question that changes nothing; `Unavailable` where there is no answer to conclude from."""

@@ -182,7 +182,7 @@ class Ec2RunInstances(AwsAccount):
             ),
         }
 
-    def look_up(self, question: Question) -> Finding:
+    def find(self, question: Question) -> Finding:
         """List the instances with our tag; one of them is found, two are several, none proves nothing."""
         tag = f"tag:{self._settings['tag_key']}"
         filters = [{"Name": tag, "Values": [question.idempotency_key]}]

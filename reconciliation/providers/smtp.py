@@ -8,20 +8,16 @@ is unknown: servers accept a message and lose the line in which they say so (RFC
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import re
-import smtplib
 import ssl
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpcore
 import httpx
 
 from reconciliation.contracts import Contract, ProviderAccount
@@ -45,14 +41,19 @@ from reconciliation.providers.declaration import Declared
 from reconciliation.providers.matching import Subject, read_record
 from reconciliation.providers.reach import PORTS, environment_reach
 from reconciliation.providers.redaction import Redactor, redactor_for
+from reconciliation.providers.smtp_dialogue import (
+    LINE_LENGTH_MAX,
+    Dialogue,
+    NoEncryption,
+    Progress,
+    StepRefused,
+    expect,
+    printable,
+)
 from reconciliation.providers.smtp_message import Mail, MessageUnusable, compose
 from reconciliation.providers.transport import ERROR_LENGTH_MAX, StartWindowPassed, evidence_text
 
 CONNECT_SECONDS_MAX = 10.0
-# Lines of the dialogue that are kept; a mail to the most recipients has some 220.
-LINES_MAX = 300
-LINE_LENGTH_MAX = 500
-
 USERNAME, PASSWORD = "username", "password"
 
 # How servers say the id under which their logs know the message: Postfix, Exim, Sendmail, Exchange.
@@ -67,47 +68,6 @@ _QUEUE_IDS = tuple(
 )
 # The content is in seven bits with CRLF line ends; a line's first dot is doubled (RFC 5321, section 4.5.2).
 _LEADING_DOT = re.compile(rb"^\.", re.MULTILINE)
-
-
-def _printable(text: str) -> str:
-    """Text that can't act where it is shown and that PostgreSQL can hold; lines become one."""
-    one_line = text.replace("\n", " / ")
-    return "".join(one if one.isprintable() else "\ufffd" for one in one_line)
-
-
-class _Refused(Exception):
-    """The server answered a step before the content with something else than yes."""
-
-    def __init__(self, step: str, code: int, *, about_us: bool) -> None:
-        super().__init__(f"{step} was answered with {code}")
-        self.step = step
-        self.code = code
-        # The refusal is of this client or its account, not of this message.
-        self.about_us = about_us
-
-    @property
-    def definite(self) -> bool:
-        return not self.about_us and 500 <= self.code < 600
-
-
-class _NoTls(Exception):
-    """The server offers no encryption, and the account's file asks for it."""
-
-
-@dataclass(kw_only=True)
-class _Progress:
-    """How far one attempt came. `content_started` is set before the first byte of content is handed over."""
-
-    phase: Phase = Phase.CONNECT
-    # The server takes whatever comes next for content: nothing but content may be said to it.
-    data_open: bool = False
-    content_started: bool = False
-    reply: tuple[int, str] | None = None
-    lines: list[str] = field(default_factory=list)
-
-    def note(self, line: str) -> None:
-        if len(self.lines) < LINES_MAX:
-            self.lines.append(_printable(line)[:LINE_LENGTH_MAX])
 
 
 class Smtp:
@@ -156,7 +116,7 @@ class Smtp:
         except MessageUnusable as error:
             return _not_started(f"The mail can't be made ({error}), so nothing was sent.", "Unusable")
         started_at = elapsed_seconds()
-        progress = _Progress()
+        progress = Progress()
         error_seen: Exception | None = None
         deadline.at = started_at + operation.request_within_ms / 1000
         try:
@@ -168,7 +128,7 @@ class Smtp:
         exchange = self._exchange(operation, mail, progress, error_seen, started_at)
         return self._judge(operation, mail, progress, error_seen, exchange)
 
-    def _carry(self, mail: Mail, operation: OutgoingOperation, progress: _Progress) -> None:
+    def _carry(self, mail: Mail, operation: OutgoingOperation, progress: Progress) -> None:
         """Talk to the server until it has answered the dot; raises where it doesn't come so far."""
         if elapsed_seconds() > operation.start_by:
             progress.phase = Phase.NOT_STARTED
@@ -177,7 +137,7 @@ class Smtp:
         host = address.hostname or ""
         port = address.port or PORTS[address.scheme]
         stream = DeadlineBackend(self._reach).connect_tcp(host, port, timeout=CONNECT_SECONDS_MAX)
-        dialogue = _Dialogue(stream, local_hostname=self._settings["helo"], progress=progress)
+        dialogue = Dialogue(stream, local_hostname=self._settings["helo"], progress=progress)
         try:
             self._introduce(dialogue, host, implicit_tls=address.scheme == "smtps")
             self._address(dialogue, mail)
@@ -191,34 +151,34 @@ class Smtp:
             progress.note(f"({len(mail.content)} bytes of content and the dot that ends it)")
             progress.phase = Phase.WAITING
             code, text = dialogue.getreply()
-            progress.reply = (code, _printable(text.decode("utf-8", "replace")))
+            progress.reply = (code, printable(text.decode("utf-8", "replace")))
             progress.data_open = False
             progress.phase = Phase.DONE
         finally:
             dialogue.leave(politely=not progress.data_open)
 
-    def _introduce(self, dialogue: _Dialogue, host: str, *, implicit_tls: bool) -> None:
+    def _introduce(self, dialogue: Dialogue, host: str, *, implicit_tls: bool) -> None:
         context = self._ssl_context or _trusted_certificates()
         if implicit_tls:
             dialogue.encrypt(context, host)
-        _expect("the greeting", dialogue.getreply(), 220, about_us=True)
+        expect("the greeting", dialogue.getreply(), 220, about_us=True)
         dialogue.hello()
         if not implicit_tls and self._settings["starttls"] == "required":
             if not dialogue.has_extn("starttls"):
-                raise _NoTls("the server offers no STARTTLS")
-            _expect("STARTTLS", dialogue.docmd("STARTTLS"), 220, about_us=True)
+                raise NoEncryption("the server offers no STARTTLS")
+            expect("STARTTLS", dialogue.docmd("STARTTLS"), 220, about_us=True)
             dialogue.encrypt(context, host)
             dialogue.hello()
         if USERNAME in self._secrets:
             dialogue.sign_in(self._secrets[USERNAME], self._secrets[PASSWORD])
 
-    def _address(self, dialogue: _Dialogue, mail: Mail) -> None:
+    def _address(self, dialogue: Dialogue, mail: Mail) -> None:
         """Name sender and recipients and ask to begin. One refused recipient refuses the mail for all."""
         options = [f"size={len(mail.content)}"] if dialogue.has_extn("size") else []
-        _expect("MAIL FROM", dialogue.mail(mail.sender, options), 250)
+        expect("MAIL FROM", dialogue.mail(mail.sender, options), 250)
         for recipient in mail.recipients:
-            _expect("RCPT TO", dialogue.rcpt(recipient), 250, 251)
-        _expect("DATA", dialogue.docmd("DATA"), 354)
+            expect("RCPT TO", dialogue.rcpt(recipient), 250, 251)
+        expect("DATA", dialogue.docmd("DATA"), 354)
 
     # -- judging ----------------------------------------------------------------------------------------
 
@@ -226,7 +186,7 @@ class Smtp:
         self,
         operation: OutgoingOperation,
         mail: Mail,
-        progress: _Progress,
+        progress: Progress,
         error: Exception | None,
         exchange: Exchange,
     ) -> SendOutcome:
@@ -280,7 +240,7 @@ class Smtp:
         self,
         operation: OutgoingOperation,
         mail: Mail,
-        progress: _Progress,
+        progress: Progress,
         error: Exception | None,
         started_at: float,
     ) -> Exchange:
@@ -313,9 +273,9 @@ def _before_content(operation: OutgoingOperation, error: Exception | None, excha
     """What may be said where no byte of content left. A definite refusal of this message is one; all else,
     also silence, is a connection on which nothing was handed over.
     """
-    if isinstance(error, _Refused) and error.definite:
+    if isinstance(error, StepRefused) and error.definite:
         return _rejected(operation, exchange, f"The server refused {error.step} with {error.code}.")
-    why = str(error) if isinstance(error, _Refused | _NoTls) else exchange.error_class
+    why = str(error) if isinstance(error, StepRefused | NoEncryption) else exchange.error_class
     return NotSentSeen(
         exchange=exchange, summary=f"No byte of the message left ({why}), so nothing was sent."
     )
@@ -344,11 +304,6 @@ def _queue_id(text: str) -> str:
     return ""
 
 
-def _expect(step: str, reply: tuple[int, bytes], *codes: int, about_us: bool = False) -> None:
-    if reply[0] not in codes:
-        raise _Refused(step, reply[0], about_us=about_us)
-
-
 def _error_text(error: Exception, redactor: Redactor) -> str:
     return evidence_text(str(error).encode("utf-8", "replace"), redactor=redactor)[0][:ERROR_LENGTH_MAX]
 
@@ -363,104 +318,3 @@ def _not_started(summary: str, error_class: str) -> NotSentSeen:
 @lru_cache(maxsize=1)
 def _trusted_certificates() -> ssl.SSLContext:
     return httpx.create_ssl_context(trust_env=False)
-
-
-# --- the dialogue ----------------------------------------------------------------------------------------
-
-
-class _Dialogue(smtplib.SMTP):
-    """smtplib over a connection of ours, which holds the deadline; writes down what was said."""
-
-    def __init__(self, stream: httpcore.NetworkStream, *, local_hostname: str, progress: _Progress) -> None:
-        # Without a host nothing is connected; without a name of our own the library would ask the resolver.
-        super().__init__(local_hostname=local_hostname)
-        self._stream = stream
-        self._progress = progress
-        self._secret = False
-        self.sock = _Socket(stream)  # type: ignore[assignment]
-        self.file = None
-
-    def encrypt(self, context: ssl.SSLContext, host: str) -> None:
-        """Go on encrypted. What was read ahead in the clear is dropped: it may be an attacker's."""
-        self._stream = self._stream.start_tls(context, server_hostname=host)
-        self.sock = _Socket(self._stream)  # type: ignore[assignment]
-        self.file = None
-        self.helo_resp = None
-        self.ehlo_resp = None
-        self.esmtp_features = {}
-        self.does_esmtp = False
-        self._progress.note("(encrypted from here)")
-
-    def hello(self) -> None:
-        code, _ = self.ehlo()
-        if not 200 <= code < 300:
-            _expect("EHLO", self.helo(), 250, about_us=True)
-
-    def sign_in(self, user: str, password: str) -> None:
-        self._secret = True
-        try:
-            self.login(user, password)
-        except smtplib.SMTPAuthenticationError as error:
-            raise _Refused("AUTH", error.smtp_code, about_us=True) from None
-        finally:
-            self._secret = False
-
-    def leave(self, *, politely: bool) -> None:
-        """End the connection; what the server says to that changes nothing."""
-        if politely:
-            with suppress(Exception):
-                self.docmd("QUIT")
-        with suppress(Exception):
-            self.close()
-        with suppress(Exception):
-            self._stream.close()
-
-    def putcmd(self, cmd: str, args: str = "") -> None:
-        line = f"{cmd} {args}".strip()
-        self._progress.note("> AUTH (not kept)" if self._secret else f"> {line}")
-        super().putcmd(cmd, args)
-
-    def getreply(self) -> tuple[int, bytes]:
-        code, text = super().getreply()
-        shown = "(not kept)" if self._secret else _printable(text.decode("utf-8", "replace"))
-        self._progress.note(f"< {code} {shown}")
-        return code, text
-
-
-class _Socket:
-    """As much of a socket as smtplib asks for, over a stream of ours; its errors are those of sockets."""
-
-    def __init__(self, stream: httpcore.NetworkStream) -> None:
-        self._stream = stream
-
-    def sendall(self, content: bytes) -> None:
-        try:
-            self._stream.write(bytes(content))
-        except httpcore.TimeoutException as error:
-            raise TimeoutError(str(error)) from error
-        except httpcore.NetworkError as error:
-            raise ConnectionError(str(error)) from error
-
-    def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Reader(self._stream))
-
-    def close(self) -> None:
-        self._stream.close()
-
-
-class _Reader(io.RawIOBase):
-    def __init__(self, stream: httpcore.NetworkStream) -> None:
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        try:
-            piece = self._stream.read(len(buffer))
-        except httpcore.TimeoutException as error:
-            raise TimeoutError(str(error)) from error
-        except httpcore.NetworkError as error:
-            raise ConnectionError(str(error)) from error
-        buffer[: len(piece)] = piece
-        return len(piece)

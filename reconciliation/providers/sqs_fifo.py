@@ -123,6 +123,9 @@ class SqsFifo(AwsAccount):
 
     service = "sqs"
     method = "send_message"
+    no_lookup = (
+        "A queue can't be asked for a message without taking it from its consumers: only they can tell."
+    )
 
     def parameters(self, operation: OutgoingOperation) -> Mapping[str, Any]:
         members = members_of(
@@ -137,12 +140,8 @@ class SqsFifo(AwsAccount):
             "MessageDeduplicationId": operation.idempotency_key,
         }
 
-    def look_up(self, question: Question) -> Finding:
-        return Inconclusive(
-            reason="no_lookup",
-            summary="A queue can't be asked for a message without taking it from its consumers:"
-            " only they can tell.",
-        )
+    def find(self, question: Question) -> Finding:
+        return Inconclusive(reason="no_lookup", summary=self.no_lookup)
 
 
 def _describe(own: Table, region: str, environ: Mapping[str, str], missing: list[str]) -> Described:

@@ -141,7 +141,7 @@ class StepFunctions(AwsAccount):
             "input": operation.payload_bytes.decode(),
         }
 
-    def look_up(self, question: Question) -> Finding:
+    def find(self, question: Question) -> Finding:
         """Describe the execution of our name; it is there or it isn't."""
         arn = execution_arn(self._settings["state_machine_arn"], question.idempotency_key)
         got = self.ask(question, "describe_execution", {"executionArn": arn})

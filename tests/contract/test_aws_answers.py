@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from reconciliation.contracts import LookupKind
 from reconciliation.providers.answers import Body, matches_any
 from reconciliation.providers.aws_account import AwsAccount
 from reconciliation.providers.base import (
@@ -504,6 +505,16 @@ def test_an_account_that_is_not_configured_neither_sends_nor_asks() -> None:
             assert isinstance(adapter.send(operation(payload=LAUNCH)), NotSentSeen)
             assert isinstance(adapter.look_up(question(payload=LAUNCH)), Unavailable)
         assert server.connections == 0
+
+
+def test_lookups_that_were_switched_off_are_not_made() -> None:
+    with FaultServer(answering(instances(instance()))) as server, account(EC2, server.url) as adapter:
+        silent = replace(adapter.account, contract=replace(adapter.contract, lookup=LookupKind.NONE))
+        adapter._account = silent
+        finding = adapter.look_up(question(payload=LAUNCH))
+        assert server.connections == 0
+    assert isinstance(finding, Inconclusive)
+    assert finding.reason == "no_lookup"
 
 
 def test_past_the_start_window_nothing_leaves() -> None:
