@@ -70,7 +70,7 @@ REFUSED: list[tuple[str, str]] = [
         "UPDATE runs_operation SET state = 'confirmed' WHERE state = 'ready'",
         "operation_state_whole",
     ),
-    ("UPDATE runs_operation SET settled_at = now() WHERE state = 'ready'", "operation_settled_has"),
+    ("UPDATE runs_operation SET settled_at = now() WHERE state = 'ready'", "operation_state_whole"),
     (
         "UPDATE runs_operation SET state = 'sent_unknown' WHERE state = 'ready'",
         "operation_state_whole",
@@ -78,9 +78,9 @@ REFUSED: list[tuple[str, str]] = [
     ("UPDATE runs_operation SET reservation = 'lost'", "operation_amount_whole"),
     (
         "UPDATE runs_operation SET reserved_minor = 5 WHERE reservation = 'none'",
-        "operation_reserved_only",
+        "operation_amount_whole",
     ),
-    ("UPDATE runs_operation SET reserved_minor = -1", "operation_reserved_only"),
+    ("UPDATE runs_operation SET reserved_minor = -1", "operation_amount_whole"),
     (
         "UPDATE runs_operation SET in_doubt_since_at = now() WHERE state = 'ready'",
         "operation_state_whole",
