@@ -17,6 +17,7 @@ from django.db.models import F, Q
 from reconciliation.accounts import account_of
 from reconciliation.providers import registry
 from reconciliation.providers.paths import MISSING, text_at, value_at
+from reconciliation.providers.tables import DeclarationInvalid
 from reconciliation.providers.webhook_signing import (
     Signed,
     WebhookForged,
@@ -123,6 +124,9 @@ def _rules(account: str) -> WebhookRules:
         rules = registry.webhook_rules(account)
     except registry.UnknownProvider:
         rules = None
+    except DeclarationInvalid as error:
+        # Nobody can say now whether there is such an account; the provider keeps its notice.
+        raise WebhookNotReady("The provider files can't be used now.") from error
     if rules is None:
         raise NotFound("No provider account that takes notices has this address.")
     return rules

@@ -16,6 +16,7 @@ _PARTS = {
     "console-sender": "Console’s sender",
     "lookup": "Lookup worker",
     "retry": "Retry",
+    "webhook": "Webhook",
     "unknown-sender": "Unknown sender",
 }
 

@@ -57,7 +57,7 @@ def _item(evidence: Evidence, earlier: list[Evidence], read: CaseRead) -> Eviden
         title = f"{_KINDS[kind]}: {_claim_in_words(evidence)}"
         icon, tone = _REPORT_LOOKS[Claim(evidence.claim)]
         if evidence.claim == Claim.RECEIPT and not _matches(evidence):
-            icon, tone = "equal-not", "red"
+            icon, tone = ("hourglass", "amber") if _is_pending(evidence) else ("equal-not", "red")
     text: Phrase = (evidence.summary,)
     if earlier:
         text = (
@@ -84,7 +84,9 @@ def _item(evidence: Evidence, earlier: list[Evidence], read: CaseRead) -> Eviden
 def _claim_in_words(evidence: Evidence) -> str:
     match Claim(evidence.claim):
         case Claim.RECEIPT:
-            return "a receipt that matches" if _matches(evidence) else "a receipt that doesn’t match"
+            if _matches(evidence):
+                return "a receipt that matches"
+            return "it exists and isn’t final" if _is_pending(evidence) else "a receipt that doesn’t match"
         case Claim.REJECTION:
             return "a refusal"
         case Claim.NOT_SENT:
@@ -98,6 +100,15 @@ def _claim_in_words(evidence: Evidence) -> str:
 def _matches(evidence: Evidence) -> bool:
     match = evidence.seen.get("match") if isinstance(evidence.seen, dict) else None
     return isinstance(match, dict) and bool(match.get("matches"))
+
+
+def _is_pending(evidence: Evidence) -> bool:
+    """Whether the receipt is this operation's, with what was asked, and not final yet."""
+    match = evidence.seen.get("match") if isinstance(evidence.seen, dict) else None
+    receipt = match.get("receipt") if isinstance(match, dict) else None
+    if not isinstance(receipt, dict):
+        return False
+    return bool(receipt.get("named") and receipt.get("same") and receipt.get("state") == "pending")
 
 
 def _source(evidence: Evidence, names: Names) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from django.test import Client
 
 from reconciliation import webhooks
 from reconciliation.models import Case
+from reconciliation.providers import registry
 from reconciliation.webhook_models import WebhookEvent, WebhookRefusals
 from tests.cases_world import in_doubt, state_of
 from tests.factories import Claimed
@@ -117,14 +119,21 @@ def test_an_encoded_body_is_refused() -> None:
 def test_which_variable_is_missing_is_told_to_nobody_outside(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from reconciliation.providers import registry
-
     monkeypatch.delenv("HOOK_A")
     registry.reload()
     reply = post(b"{}", {})
     assert (reply.status, reply.word) == (503, "webhook_not_ready")
     assert "HOOK" not in json.dumps(reply.body)
     assert int(reply.headers["retry-after"]) > 0
+
+
+def test_faults_of_the_provider_files_are_told_to_nobody_outside(tmp_path: Path) -> None:
+    (tmp_path / "broken.toml").write_text("slug = 'secret-project'")
+    registry.reload()
+    reply = post(b"{}", {})
+    assert (reply.status, reply.word) == (503, "webhook_not_ready")
+    assert "secret-project" not in json.dumps(reply.body)
+    assert "broken" not in json.dumps(reply.body)
 
 
 def test_without_the_database_the_provider_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,8 +188,6 @@ def test_every_scheme_goes_the_whole_way(
 def test_over_a_real_socket_chunks_are_read_and_bounded(
     doubted: tuple[Claimed, Case], spawn: Spawn, app_env: dict[str, str], tmp_path: Path
 ) -> None:
-    import os
-
     server: Server = start_web_server(
         spawn,
         env={

@@ -63,3 +63,14 @@ def test_a_missing_secret_is_named_by_its_variable_alone(
 
 def test_an_account_that_takes_no_notices_says_nothing_of_them(login: Login) -> None:
     assert "Its own notices" not in shown(login, "sandbox-courier")
+
+
+def test_a_case_shows_the_notices_about_it_and_says_which_are_not_final(login: Login) -> None:
+    _, case = pending = in_doubt(HOOKED)
+    deliver(event(pending[0].operation, status="pending"))
+    page = login(Role.OPERATOR).get(f"/cases/{case.pk}/").content.decode()
+    assert "Notice from the provider: it exists and isn’t final" in page
+    assert "By its notice evt_1 (refund.created)" in page
+    deliver(event(pending[0].operation, event_id="evt_2", status="succeeded", sku="OTHER"))
+    page = login(Role.OPERATOR).get(f"/cases/{case.pk}/").content.decode()
+    assert "Notice from the provider: a receipt that doesn’t match" in page
