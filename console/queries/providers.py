@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from django.db.models import Q, QuerySet
+
 from console.queries.people import Names
 from console.queries.webhooks import Notices, notices_of
 from reconciliation import effective
 from reconciliation.accounts import account_of
+from reconciliation.breaking import BreakerState
 from reconciliation.contracts import ProviderAccount
+from reconciliation.gate_models import AccountGate
 from reconciliation.health import AccountHealth, account_health
 from reconciliation.models import Case, Tightening
 from reconciliation.providers import registry
@@ -48,6 +52,8 @@ class Listed:
     undeclared: tuple[ProviderAccount, ...]
     tightened: frozenset[str]
     cases: Mapping[str, OpenCases]
+    # The accounts that aren't asked as usual: breaker not closed, or a pause that the provider asked for.
+    held: Mapping[str, AccountGate]
     problems: tuple[str, ...]
 
 
@@ -88,13 +94,15 @@ def list_providers(*, teams: Sequence[str]) -> Listed:
     offered = tuple(one for one in _catalogue() if one.slug not in declared)
     known = JournalAccount.objects.exclude(pk__in=declared).order_by("slug").values_list("slug", flat=True)
     tightened = Tightening.objects.order_by("account").values_list("account", flat=True).distinct()
+    now = database_now()
     return Listed(
-        now=database_now(),
+        now=now,
         accounts=accounts,
         offered=offered,
         undeclared=() if problems and not accounts else tuple(account_of(slug) for slug in known),
         tightened=frozenset(tightened),
         cases=open_cases(teams=teams),
+        held={gate.account_id: gate for gate in _held(now)},
         problems=problems,
     )
 
@@ -120,6 +128,10 @@ def read_provider(slug: str, *, teams: Sequence[str]) -> ProviderRead:
         known_to_journal=known,
         offered=offered is not None,
     )
+
+
+def _held(now: datetime) -> QuerySet[AccountGate]:
+    return AccountGate.objects.filter(~Q(breaker_state=BreakerState.CLOSED) | Q(paused_until_at__gt=now))
 
 
 def _catalogue() -> tuple[ProviderAccount, ...]:

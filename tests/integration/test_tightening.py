@@ -23,6 +23,7 @@ from runs.locking import database_now
 from runs.models import AuditLeaf, ProviderAccount
 from runs.refusals import Invalid, NotFound
 from tests import cases
+from tests.concurrency import at_once
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -230,3 +231,12 @@ def test_not_even_the_owner_changes_what_was_tightened(owner_url: str, statement
         owner.execute(statement.format("reconciliation_tightening"))
     assert "append-only" in str(refused.value)
     assert tightening.newest_of(PAYMENTS) is not None
+
+
+def test_of_two_administrators_at_once_one_tightens_and_the_other_is_told() -> None:
+    outcomes = at_once([lambda: hold(dedup_window_ms=HOUR_MS), lambda: hold(visibility_lag_ms=5_000)])
+    won = [one for one in outcomes if one.refusal is None]
+    lost = [one.refusal for one in outcomes if one.refusal is not None]
+    assert (len(won), len(lost)) == (1, 1)
+    assert isinstance(lost[0], ContractMoved)
+    assert Tightening.objects.count() == 1

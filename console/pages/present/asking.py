@@ -8,9 +8,9 @@ from typing import assert_never
 from console.pages.present.marks import capped, plural
 from console.pages.shapes import Badge, Fact, Phrase, Since, Strong
 from console.pages.wording import span
-from console.queries.providers import ProviderRead
+from console.queries.providers import Listed, ProviderRead
 from reconciliation.breaking import BreakerState
-from reconciliation.contracts import LookupKind
+from reconciliation.contracts import LookupKind, ProviderAccount
 from reconciliation.health import AccountHealth, BacklogHealth
 
 
@@ -79,6 +79,20 @@ def _backlog(backlog: BacklogHealth) -> Phrase:
         left = span(timedelta(seconds=backlog.seconds_left))
         parts = (*parts, f"; about {left} at {backlog.looked_up_per_second:.1f} a second")
     return parts
+
+
+def held_badge(listed: Listed, account: ProviderAccount) -> tuple[Badge, str] | None:
+    """What the list says of an account that isn't asked as usual; None where nothing holds lookups back."""
+    gate = listed.held.get(account.slug)
+    if gate is None or not account.configured:
+        return None
+    if gate.breaker_state != BreakerState.CLOSED:
+        failed = f"Last error: {gate.failed_because}" if gate.failed_because else "It didn’t answer"
+        return Badge(word="Breaker open", icon="unplug", tone="red", open=True), failed
+    return (
+        Badge(word="Left alone", icon="hourglass", tone="amber", open=True),
+        "The provider asked for a pause",
+    )
 
 
 def health_badge(read: ProviderRead) -> Badge:

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
-from console.pages.present.asking import health_badge, health_facts
+from console.pages.present.asking import health_badge, health_facts, held_badge
 from console.pages.present.contract_words import (
     LOOKUPS,
     absence_in_words,
@@ -68,7 +68,7 @@ _TESTED_TEXT: Final[dict[VerifiedWith, str]] = {
 
 def provider_list_page(listed: Listed) -> ProviderListPage:
     """Every account, those that are no longer declared last."""
-    rows = [_row(one, listed, _standing(one)) for one in listed.accounts]
+    rows = [_row(one, listed, held_badge(listed, one) or _standing(one)) for one in listed.accounts]
     rows += [_row(one, listed, _GONE) for one in listed.undeclared]
     empty = None
     if not rows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from django.test.utils import CaptureQueriesContext
 from console.models import Role
 from console.sandbox.control import SandboxControl
 from reconciliation.accounts import account_of, sync_accounts
+from reconciliation.gate_models import AccountGate
 from reconciliation.models import Lookup, Tightening
 from reconciliation.providers import registry
+from runs.locking import database_now
 from runs.models import AuditLeaf, Evidence, ProviderAccount
 from tests import cases, factories
 from tests.cases import Effect
@@ -117,6 +120,38 @@ def test_the_list_costs_the_same_however_many_cases_are_open(login: Login) -> No
     with CaptureQueriesContext(connection) as many:
         client.get("/providers/")
     assert len(many) == len(one)
+
+
+@pytest.mark.usefixtures("configured")
+def test_an_open_breaker_and_a_pause_show_in_the_list_and_on_the_page(login: Login) -> None:
+    now = database_now()
+    AccountGate.objects.create(
+        account_id=PAYMENTS,
+        breaker_state="open",
+        breaker_failures_count=5,
+        breaker_since_at=now,
+        breaker_probe_at=now + timedelta(minutes=1),
+        failed_because="The provider answered 503 to the question.",
+        failed_at=now,
+    )
+    AccountGate.objects.create(account_id=DESK, paused_until_at=now + timedelta(minutes=1))
+    AccountGate.objects.create(account_id="sandbox-mail", paused_until_at=now - timedelta(minutes=1))
+    client = login(Role.OPERATOR)
+    words = {row.slug: row.standing.word for row in page_of(client, "/providers/").rows}
+    assert (words[PAYMENTS], words[DESK], words["sandbox-mail"]) == (
+        "Breaker open",
+        "Left alone",
+        "Configured",
+    )
+    page = page_of(client, PATH)
+    assert page.health_badge.word == "Breaker open"
+    assert "next probe at" in page.health_note
+    # And whoever tries a lookup now is told so instead of adding to it.
+    opened = cases.open_case()
+    answer = ask(client, operation=opened.operation.pk)
+    assert answer.status_code == 409
+    assert "Breaker open" in str(answer.context["page"].banner.text)
+    assert leaves("provider.lookup_test_asked") == []
 
 
 def test_an_account_that_is_no_longer_declared_is_still_listed_and_promises_nothing(login: Login) -> None:
