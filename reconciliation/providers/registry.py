@@ -99,7 +99,7 @@ def undecided_answers(slug: str) -> tuple[AnswerPattern, ...]:
 
 
 def refused_answers(slug: str) -> tuple[AnswerPattern, ...]:
-    """The answers that this account's file calls a refusal whatever their status; none if it is undeclared."""
+    """The answers that this account's file calls a refusal, whatever their status; none if undeclared."""
     declared = _registry().declared.get(slug)
     return declared.http.answers.rejected if declared is not None else ()
 
