@@ -113,7 +113,10 @@ class Crowded:
 
     @property
     def sentence(self) -> str:
-        return f"{self.at_once} lookups are under way, and no more than {self.at_once_max} are made at once."
+        return (
+            f"As many lookups as may be made at once ({self.at_once_max}) are under way; the next one goes out"
+            " when one of them ends."
+        )
 
 
 Held = Limited | Resting | BreakerOpen | Probing | Crowded

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import assert_never
 
 from django.db.models import Q
 
-from reconciliation import admission, limiting
+from reconciliation import admission, claiming, limiting
 from reconciliation.accounts import account_of
-from reconciliation.admission import BreakerOpen, Held, Probing, Resting
+from reconciliation.admission import BreakerOpen, Crowded, Held, Limited, Probing, Resting
 from reconciliation.breaking import BreakerState
 from reconciliation.gate_models import LookupTally
 from reconciliation.models import Case
@@ -21,6 +23,8 @@ from reconciliation.states import CaseState
 
 # Counts of cases stop here; "50,000+" says all that an operator can act on.
 BACKLOG_MAX = 50_000
+# How many cases before one in the line are counted.
+IN_LINE_MAX = 1_000
 HOUR = timedelta(hours=1)
 # Over how many whole minutes, beside the running one, the speed is taken.
 SPEED_MINUTES = 1
@@ -124,6 +128,92 @@ class AccountHealth:
     def sentence(self) -> str:
         """Why nothing goes out, in words; "" if a lookup may go out now."""
         return self.held.sentence if self.held is not None else ""
+
+
+class WaitReason(StrEnum):
+    """Why a case isn't being looked up this instant."""
+
+    # Settled, or nothing more is planned: only a person asks.
+    NOT_PLANNED = "not_planned"
+    # It is: a worker holds its claim.
+    UNDER_WAY = "under_way"
+    # Its own wait between two lookups isn't over.
+    OWN_WAIT = "own_wait"
+    # Its account may not be asked: our limit, Retry-After, the breaker, its probe, the cap at once.
+    LIMIT = "limit"
+    RETRY_AFTER = "retry_after"
+    BREAKER_OPEN = "breaker_open"
+    PROBE_OUT = "probe_out"
+    AT_ONCE = "at_once"
+    # It is due, nothing holds its account back, and others have waited longer.
+    IN_LINE = "in_line"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """Why a case waits, in words, and until when where that is known."""
+
+    reason: WaitReason
+    sentence: str
+    until_at: datetime | None = None
+
+
+def why_waiting(case: Case, now: datetime) -> Waiting:
+    """Why this case isn't being looked up now, and until when: at most three queries."""
+    if case.state == CaseState.RESOLVED or case.next_lookup_at is None:
+        return Waiting(reason=WaitReason.NOT_PLANNED, sentence="No further lookup is planned.")
+    until_at = case.lookup_claimed_until_at
+    if case.lookup_claim and until_at is not None and until_at > now:
+        return Waiting(
+            reason=WaitReason.UNDER_WAY, sentence="It is being looked up right now.", until_at=until_at
+        )
+    if case.next_lookup_at > now:
+        return Waiting(
+            reason=WaitReason.OWN_WAIT,
+            sentence=f"Its next lookup is due at {case.next_lookup_at:%-d %b %H:%M:%S}Z.",
+            until_at=case.next_lookup_at,
+        )
+    slug = case.provider_slug
+    held = admission.standing(
+        admission.gate_of(slug),
+        contract=account_of(slug).contract,
+        at_once=admission.under_way(slug, now=now),
+        now=now,
+    )
+    return _held(held) if held is not None else _in_line(case, now)
+
+
+def _held(held: Held) -> Waiting:
+    match held:
+        case Limited(until_at=until_at):
+            return Waiting(reason=WaitReason.LIMIT, sentence=held.sentence, until_at=until_at)
+        case Resting(until_at=until_at):
+            return Waiting(reason=WaitReason.RETRY_AFTER, sentence=held.sentence, until_at=until_at)
+        case BreakerOpen(until_at=until_at):
+            return Waiting(reason=WaitReason.BREAKER_OPEN, sentence=held.sentence, until_at=until_at)
+        case Probing(until_at=until_at):
+            return Waiting(reason=WaitReason.PROBE_OUT, sentence=held.sentence, until_at=until_at)
+        case Crowded():
+            return Waiting(reason=WaitReason.AT_ONCE, sentence=held.sentence)
+    assert_never(held)
+
+
+def _in_line(case: Case, now: datetime) -> Waiting:
+    before = claiming.due(now=now).filter(
+        provider_slug=case.provider_slug, next_lookup_at__lt=case.next_lookup_at
+    )
+    ahead = before.order_by("next_lookup_at")[: IN_LINE_MAX + 1].count()
+    match ahead:
+        case 0:
+            sentence = "A lookup is due now and runs by itself."
+        case 1:
+            sentence = "A lookup is due and runs by itself; one other case of this account has waited longer."
+        case _:
+            count = f"{IN_LINE_MAX:,}+" if ahead > IN_LINE_MAX else f"{ahead:,}"
+            sentence = (
+                f"A lookup is due and runs by itself; {count} other cases of this account have waited longer."
+            )
+    return Waiting(reason=WaitReason.IN_LINE, sentence=sentence)
 
 
 def account_health(slug: str, now: datetime) -> AccountHealth:

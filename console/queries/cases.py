@@ -10,8 +10,10 @@ from console.queries.people import Names
 from console.queries.queue import Place, place_of
 from reconciliation.cases import extra_minor
 from reconciliation.gathering import INFORMATIVE, Judged, judge_now
+from reconciliation.health import Waiting, why_waiting
 from reconciliation.models import Case, Decision, Lookup
 from reconciliation.retries import pending_retry
+from reconciliation.states import CaseState
 from runs.ids import could_be_id
 from runs.locking import database_now
 from runs.models import Attempt, AuditLeaf, Call, Evidence, Grant, Operation, Receipt, Run
@@ -55,6 +57,8 @@ class CaseRead:
     steps: tuple[tuple[int, int, str], ...]
     place: Place
     names: Names
+    # Why it isn't being looked up this instant; None once it is settled.
+    waiting: Waiting | None
 
     @property
     def step_number(self) -> int:
@@ -111,6 +115,7 @@ def read_case(case_id: str, *, teams: Sequence[str], evidence_before: str = "") 
         steps=tuple(steps.values_list("turn__index", "position", "tool")[:STEPS_MAX]),
         place=place_of(case, teams=teams),
         names=Names(actors | {one.actor for one in decisions}),
+        waiting=None if case.state == CaseState.RESOLVED else why_waiting(case, now),
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
@@ -40,6 +42,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if options["cases"] < 1 or options["workers"] < 1 or options["per_second"] <= 0:
             raise CommandError("--cases and --workers must be at least 1, and --per-second above zero.")
+        # So that servers and folders go with it, however it is ended.
+        signal.signal(signal.SIGTERM, _stop)
         drill = Drill(
             cases=options["cases"],
             workers=options["workers"],
@@ -64,6 +68,10 @@ class Command(BaseCommand):
     def _say(self, text: str) -> None:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
+
+
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
 
 
 def _problems(drill: Drill, figures: dict[str, Any]) -> list[str]:

@@ -187,6 +187,8 @@ def _nothing_told(read: CaseRead) -> _Known:
             f"{sent} left, and what became of {which} is unknown.",
         )
         return "Nobody can look this up", "circle-slash", "amber", text, True
+    if case.parked_because and not case.finding:
+        return "The provider couldn’t be asked", "unplug", "amber", (case.parked_because,), True
     if case.finding:
         text = (f"{plural(case.lookups_count, 'lookup')} told nothing. The latest: ", case.finding_summary)
         return "The provider couldn’t be asked", "unplug", "amber", text, True
@@ -204,7 +206,7 @@ def _lookup_button(read: CaseRead, *, may_look_up: bool, why_not: str) -> tuple[
         return "", (why_not,)
     note: Phrase = ("Read only: a lookup changes nothing at the provider.",)
     if case.next_lookup_at is not None and case.next_lookup_at <= read.now:
-        return "", ("A lookup is due now and runs by itself.",)
+        return "", (read.waiting.sentence if read.waiting else "",)
     if case.lookups_count and read.lookup is not None:
         note = ("Read only. The last one that told something was ", Since(read.lookup.asked_at), ".")
     if case.next_lookup_at is not None:

@@ -13,6 +13,9 @@ from django.test.utils import CaptureQueriesContext
 
 from console.models import Role
 from console.queries import cases as case_queries
+from reconciliation.gate_models import AccountGate
+from reconciliation.models import Case
+from runs.locking import database_now
 from runs.models import Evidence
 from tests import cases, factories
 from tests.browser.seeding import decided, late_success, people
@@ -197,6 +200,35 @@ def test_a_page_is_asked_for_again_only_while_something_is_under_way(operator: C
     assert (
         '<form method="post" action="/cases/' not in body.replace('no-print" ', "") or "decision" not in body
     )
+
+
+def test_a_case_that_waits_for_its_provider_says_what_for_and_until_when(operator: Client) -> None:
+    opened = cases.open_case()
+    due = page_of(operator, f"/cases/{opened.case_id}/").verdict
+    assert due.note == ("A lookup is due now and runs by itself.",)
+    now = database_now()
+    AccountGate.objects.create(
+        account_id=opened.case.provider_slug,
+        breaker_state="open",
+        breaker_since_at=now,
+        breaker_probe_at=now + timedelta(minutes=5),
+        failed_because="The provider answered 500 to the question.",
+    )
+    held = page_of(operator, f"/cases/{opened.case_id}/").verdict
+    assert "Breaker open since" in str(held.note[0])
+    assert "next probe at" in str(held.note[0])
+    assert "The provider answered 500" in str(held.note[0])
+    assert (held.lookup_href, due.lookup_href) == ("", "")
+
+
+def test_a_parked_case_that_nobody_was_asked_about_says_why(operator: Client) -> None:
+    opened = cases.open_case()
+    why = "It could not be looked up in time. Breaker open since 30 Nov 01:18:09Z."
+    Case.objects.filter(pk=opened.case_id).update(
+        state="needs_decision", need="parked", needs_decision_since_at=database_now(), parked_because=why
+    )
+    verdict = page_of(operator, f"/cases/{opened.case_id}/").verdict
+    assert (verdict.title, verdict.text) == ("The provider couldn’t be asked", (why,))
 
 
 def test_news_come_only_when_the_case_has_moved_and_swap_no_form(operator: Client) -> None:
