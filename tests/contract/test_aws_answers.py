@@ -457,7 +457,7 @@ def test_nothing_in_the_environment_changes_where_a_request_goes(
         "[profile other]\nmax_attempts = 7\nregion = us-west-2\nendpoint_url = http://127.0.0.1:9\n"
     )
     for name, value in {
-        "AWS_PROFILE": "other",
+        "AWS_PROFILE": "one-that-is-nowhere",
         "AWS_CONFIG_FILE": str(config),
         "AWS_SHARED_CREDENTIALS_FILE": str(config),
         "AWS_ENDPOINT_URL": "http://127.0.0.1:9",
