@@ -8,6 +8,7 @@ workers on any number of machines, and a broker that is lost changes nothing.
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -30,6 +31,8 @@ from runs.locking import database_now
 LOOKUPS_AT_ONCE_MAX = 8
 # A provider may ask for a pause; longer than this we ask again anyway, a person can't be kept waiting.
 RETRY_AFTER_MAX = timedelta(minutes=15)
+# How long a lookup that is under way waits for the slot of its next request.
+ANOTHER_SLOT_WITHIN = timedelta(seconds=20)
 # Nobody looks at a minute's counts for longer; what was asked and answered is on record with each case.
 TALLIES_KEPT = timedelta(days=2)
 # The least share of its ceiling that a breaker's pause lasts.
@@ -247,6 +250,27 @@ def another_slot(*, slug: str, contract: Contract) -> Admitted | Limited:
         start_by=before + wait_seconds + limiting.START_WITHIN.total_seconds(),
         probe=False,
     )
+
+
+def wait_for_another_slot(*, slug: str, contract: Contract, within: timedelta) -> bool:
+    """Wait for a slot for one more request of a lookup that is under way. False if none came in that time.
+
+    What is under way is worth more patience than what hasn't begun: half a list proves nothing. Owns its
+    transactions, and holds none while it waits.
+    """
+    rate = limiting.rate_of(contract.rate_limit_per_second)
+    until = elapsed_seconds() + within.total_seconds()
+    while True:
+        slot = another_slot(slug=slug, contract=contract)
+        if isinstance(slot, Admitted):
+            time.sleep(max(0.0, slot.start_from - elapsed_seconds()))
+            # A slot is only good for a moment, and this machine may have been busy with something else.
+            if elapsed_seconds() <= slot.start_by:
+                return True
+        else:
+            time.sleep(min(rate.interval.total_seconds(), max(0.0, until - elapsed_seconds())))
+        if elapsed_seconds() >= until:
+            return False
 
 
 @dataclass(frozen=True, kw_only=True)

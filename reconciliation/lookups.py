@@ -7,7 +7,7 @@ it took longer than its claim, it becomes evidence and overwrites nothing.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -26,6 +26,7 @@ from reconciliation.providers.base import (
     Finding,
     Inconclusive,
     NotFound,
+    Question,
     Several,
     elapsed_seconds,
 )
@@ -180,7 +181,7 @@ def _note(asked: Asked, finding: Finding | None, came: Came) -> None:
 
 def _ask(asked: Asked) -> Finding:
     try:
-        return effective.adapter(asked.provider).look_up(asked.question)
+        return effective.adapter(asked.provider).look_up(_with_permit(asked))
     except registry.UnknownProvider:
         return Inconclusive(
             reason="undeclared", summary="Its provider account is no longer declared: it can't be asked."
@@ -191,6 +192,17 @@ def _ask(asked: Asked) -> Finding:
         return Inconclusive(
             reason="failed", summary=f"The lookup failed inside Recourse ({type(error).__name__})."
         )
+
+
+def _with_permit(asked: Asked) -> Question:
+    """The question, which takes a slot of the account's limit for every request after the first."""
+
+    def permit() -> bool:
+        contract = account_of(asked.provider).contract
+        within = admission.ANOTHER_SLOT_WITHIN
+        return admission.wait_for_another_slot(slug=asked.provider, contract=contract, within=within)
+
+    return replace(asked.question, permit=permit)
 
 
 def record_finding(*, asked: Asked, finding: Finding, asked_by: str) -> Came:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final
@@ -18,7 +18,15 @@ import structlog
 from django.db import transaction
 
 from reconciliation import effective
-from reconciliation.admission import Admitted, Outcome, admit, another_slot, note
+from reconciliation.admission import (
+    ANOTHER_SLOT_WITHIN,
+    Admitted,
+    Outcome,
+    admit,
+    another_slot,
+    note,
+    wait_for_another_slot,
+)
 from reconciliation.breaking import Verdict, verdict_of
 from reconciliation.contracts import ProviderAccount
 from reconciliation.facts import AttemptFacts, Facts, Holder, LookupFacts, SeenReceipt
@@ -153,12 +161,22 @@ def _wait_for_slot(account: ProviderAccount, claim: str) -> None:
     raise CannotBeAsked("This process is too busy to keep to the provider's limit. Nothing was asked.")
 
 
+def _permit(account: str) -> Callable[[], bool]:
+    """What takes a slot of the account's limit for every request of a lookup after its first."""
+
+    def permit() -> bool:
+        contract = effective.account(account).contract
+        return wait_for_another_slot(slug=account, contract=contract, within=ANOTHER_SLOT_WITHIN)
+
+    return permit
+
+
 def _ask(account: str, claim: str, question: Question) -> Finding:
     """Ask, and let the limiter and the breaker know what came of it, as of every lookup."""
     finding: Finding
     verdict = Verdict.NOT_ASKED
     try:
-        finding = effective.adapter(account).look_up(question)
+        finding = effective.adapter(account).look_up(replace(question, permit=_permit(account)))
         verdict = verdict_of(finding)
     except Exception as error:
         # What our own code fails on is an answer too: whoever tests wants to see it.

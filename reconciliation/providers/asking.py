@@ -47,8 +47,9 @@ from runs.refusals import Refusal
 
 # More records than this for one operation are not read one by one.
 ITEMS_MAX = 1000
-# All questions of one lookup together, well inside the time for which a case is claimed.
-LOOKUP_SECONDS_MAX = 60.0
+# No request of a lookup is begun later than this after its first: with the wait for a slot and the longest
+# usual request it stays inside the time for which a case is claimed.
+LOOKUP_SECONDS_MAX = 45.0
 # A link's query goes back to the provider as it came; no page of a list needs a longer one.
 LINK_PARAMETERS_MAX = 20
 # `<https://…?page=2>; rel="next"` (RFC 8288).
@@ -62,6 +63,8 @@ class _Listed:
     items: list[Mapping[str, Any]] = field(default_factory=list)
     exchanges: list[Exchange] = field(default_factory=list)
     incomplete: bool = False
+    # Our own limit left no time to read on.
+    limited: bool = False
     absent: bool = False
     problem: Finding | None = None
 
@@ -96,7 +99,7 @@ class Asker:
             template = step.request_for(question.tool)
             if template is None or not _applies(step, question.payload):
                 continue
-            if exchanges and elapsed_seconds() > until:
+            if exchanges and not _may_go_on(question, until):
                 break
             finding, asked = self._ask(question, step, template, until=until, strongest=number == 0)
             exchanges += asked
@@ -170,7 +173,10 @@ class Asker:
                 return listed
             seen.add(following)
             page = following
-            if len(listed.items) > ITEMS_MAX or elapsed_seconds() > until:
+            if len(listed.items) > ITEMS_MAX or len(listed.exchanges) == pages_max:
+                break
+            if not _may_go_on(question, until):
+                listed.limited = True
                 break
         listed.incomplete = True
         return listed
@@ -245,6 +251,10 @@ class Asker:
             return judge_ours(ours, exchange, incomplete=listed.incomplete or unread)
         if unread:
             return inconclusive(exchange, "no_reference", "it shows a record without an id")
+        if listed.limited:
+            return inconclusive(
+                exchange, "limited", "there was no time left, or no room in its limit, to read on"
+            )
         if listed.incomplete:
             return inconclusive(exchange, "incomplete", "it says that its answer is not the whole list")
         alike = by_reference(
@@ -304,6 +314,13 @@ class Asker:
             proof=proof,
             summary=f"The provider shows no record of this operation. {meaning}",
         )
+
+
+def _may_go_on(question: Question, until: float) -> bool:
+    """Whether one more request may go out: there is time, and the account's limit has room."""
+    if elapsed_seconds() > until:
+        return False
+    return question.permit is None or question.permit()
 
 
 def _applies(step: LookupStep, payload: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -75,7 +75,8 @@ class Question:
 
     `last_quiet_at` is when its last attempt becomes quiet, None where that isn't known; `asked_at` is the
     database's clock just before the question. With `first_sent_at` they decide whether "not found" is a
-    proof. `reference` is the provider's own, where one is known.
+    proof. `reference` is the provider's own, where one is known. A lookup that takes more than one request
+    calls `permit` before each further one, which waits for the account's limit; False: ask no more now.
     """
 
     operation_id: str
@@ -87,6 +88,7 @@ class Question:
     last_quiet_at: datetime | None
     asked_at: datetime
     reference: str | None = None
+    permit: Callable[[], bool] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -363,8 +364,50 @@ def test_a_lookup_whose_time_is_up_asks_for_nothing_more(
     monkeypatch.setattr("reconciliation.providers.asking.LOOKUP_SECONDS_MAX", -1.0)
     finding, peer = ask(tmp_path, LAST + more_ways, shown(OTHERS, has_more=True))
     assert isinstance(finding, Inconclusive)
-    assert finding.reason == "incomplete"
+    assert finding.reason == "limited"
     assert len(peer.asked) == 1
+
+
+def permitted(folder: Path, ways: str, permits: list[bool], *answers: bytes) -> tuple[Finding, Scripted, int]:
+    peer, asked = Scripted(*answers), list(permits)
+    with FaultServer(peer) as server:
+        adapter = HttpDeclared(declare(folder, server.url, text=BEFORE + ways))
+        finding = adapter.look_up(replace(question(), permit=lambda: asked.pop(0)))
+        adapter.close()
+    assert peer.answers == []
+    return finding, peer, len(permits) - len(asked)
+
+
+def test_every_request_after_the_first_needs_a_permit(tmp_path: Path) -> None:
+    pages = [shown(OTHERS, has_more=True), shown({**OTHERS, "id": "ord_4"}, has_more=False), shown(), shown()]
+    finding, peer, permits = permitted(tmp_path, LAST + EVENTS + SEARCH, [True] * 4, *pages)
+    assert isinstance(finding, NotFound)
+    assert (len(peer.asked), permits) == (4, 3)
+
+
+def test_without_a_permit_a_list_stays_unread_and_no_further_way_is_asked(tmp_path: Path) -> None:
+    finding, peer, _ = permitted(tmp_path, LAST + EVENTS, [False, False], shown(OTHERS, has_more=True))
+    assert isinstance(finding, Inconclusive)
+    assert finding.reason == "limited"
+    assert len(peer.asked) == 1
+    ours = [shown(OURS, has_more=True)]
+    finding, _, _ = permitted(tmp_path, LAST + EVENTS, [False, False], *ours)
+    assert isinstance(finding, Inconclusive)
+    assert [one.reference for one in finding.receipts] == ["ord_1"]
+    finding, _, _ = permitted(tmp_path, LIST + EVENTS, [False], shown(OTHERS))
+    assert isinstance(finding, NotFound)
+
+
+def test_a_way_that_takes_the_place_of_the_strongest_never_proves_absence(tmp_path: Path) -> None:
+    text = BEFORE.replace("absence_is_proof = false", "absence_is_proof = true")
+    first = LIST.replace('name = "list"', 'name = "list"\nunless = "$.sku"')
+    for ways, proof in ((LIST, True), (first + EVENTS, False)):
+        with FaultServer(Scripted(shown())) as server:
+            adapter = HttpDeclared(declare(tmp_path, server.url, text=text + ways))
+            finding = adapter.look_up(question())
+            adapter.close()
+        assert isinstance(finding, NotFound)
+        assert finding.proof is proof
 
 
 def test_more_than_a_thousand_records_are_not_read_on(tmp_path: Path) -> None:
