@@ -71,16 +71,46 @@ def match(
     reference: str | None = None,
     named_by_reply: bool = False,
 ) -> ReceiptMatch:
-    return match_receipt(
-        contract=contract,
-        operation_id="op_1",
-        payload=payload,
-        key=KEY,
-        amount=amount,
-        reference=reference,
-        body=body,
-        named_by_reply=named_by_reply,
+    shown, judged = (
+        match_receipt(
+            contract=contract,
+            operation_id="op_1",
+            payload=payload,
+            key=KEY,
+            amount=amount,
+            reference=reference,
+            body=body,
+            named_by_reply=named_by_reply,
+            shown=shown,
+        )
+        for shown in (True, False)
     )
+    # What is only judged, on the way of every effect, is judged alike, in every test of this page.
+    assert (judged.matches, judged.matched_by) == (shown.matches, shown.matched_by)
+    assert (judged.receipt.reference, judged.receipt.amount, judged.receipt.state) == (
+        shown.receipt.reference,
+        shown.receipt.amount,
+        shown.receipt.state,
+    )
+    assert len(judged.problems) == len(shown.problems)
+    return shown
+
+
+def test_what_is_only_judged_holds_no_text_of_the_receipt_but_its_reference() -> None:
+    judged = match_receipt(
+        contract=CONTRACT,
+        operation_id="op_1",
+        payload=PAYLOAD,
+        key=KEY,
+        amount=EUR,
+        reference=None,
+        body={**RECEIPT, "status": "odd-word", "sku": "other-word"},
+        named_by_reply=False,
+        shown=False,
+    )
+    assert not judged.matches
+    assert "odd-word" not in repr(judged)
+    assert "other-word" not in repr(judged)
 
 
 def test_a_receipt_with_our_key_and_an_equal_payload_matches() -> None:
