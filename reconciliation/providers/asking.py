@@ -53,7 +53,7 @@ LOOKUP_SECONDS_MAX = 45.0
 # A link's query goes back to the provider as it came; no page of a list needs a longer one.
 LINK_PARAMETERS_MAX = 20
 # `<https://…?page=2>; rel="next"` (RFC 8288).
-_NEXT_LINK = re.compile(r'<([^<>]{1,2000})>\s*;[^<,]{0,200}?\brel="?next"?')
+_NEXT_LINK = re.compile(r'<([^<>]{1,2000})>\s*;[^<,]{0,200}?\brel="?next"?(?=[;,\s]|$)')
 
 
 @dataclass(kw_only=True)

@@ -286,7 +286,8 @@ def test_pages_are_counted_until_one_isnt_full(tmp_path: Path) -> None:
 def test_of_a_link_only_the_query_is_followed(place: str, tmp_path: Path) -> None:
     url = "https://169.254.169.254/latest/meta-data?page=2&since=2026"
     if place == "header":
-        link = f'Link: <https://other.example/first?page=1>; rel="prev", <{url}>; rel="next"\r\n'
+        others = '<https://other.example/first?page=1>; rel="prev", <https://x.example/?page=9>; rel=nextish'
+        link = f'Link: {others}, <{url}>; title="2"; rel="next"\r\n'
         pages = [answer({"data": [OTHERS], "has_more": True}, extra=link), shown(OURS)]
     else:
         pages = [shown(OTHERS, has_more=True, next_page_uri=url), shown(OURS, next_page_uri=None)]
