@@ -152,7 +152,7 @@ def _old_worker_gone(facts: Facts, now: datetime) -> Answer:
 
 
 def _still_applies(facts: Facts, now: datetime) -> Answer:
-    truth, sentence = Truth.YES, "The run is open for work; its budget is reserved and its version pinned."
+    truth, sentence = Truth.YES, "The run needs no approval; its budget is reserved and its version pinned."
     until_at = None
     if facts.run_state in RUN_ENDED:
         truth, sentence = Truth.NO, f"The run is {facts.run_state}: nothing more is sent for it."
