@@ -225,6 +225,14 @@ def test_what_failed_is_met_again_once_its_rest_is_over_and_not_before(
     assert SweepFailure.objects.exists() is not over
 
 
+@pytest.mark.parametrize(("age", "kept"), [(timedelta(hours=23), True), (timedelta(hours=25), False)])
+def test_what_hasnt_failed_for_a_day_is_forgotten(age: timedelta, kept: bool) -> None:
+    sweeping.note_failure(step="judge", subject="case_gone", error="KeyError")
+    SweepFailure.objects.update(failed_at=database_now() - age)
+    sweeping.sweep()
+    assert SweepFailure.objects.exists() is kept
+
+
 def test_the_rest_doubles_with_each_failure_up_to_an_hour() -> None:
     rests = []
     for _ in range(14):
