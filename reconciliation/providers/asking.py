@@ -7,15 +7,13 @@ couldn't be asked takes nothing away. A hint may show something for a person to 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 from reconciliation.contracts import LookupKind
+from reconciliation.providers import paging
 from reconciliation.providers.answers import Body, matches_any, read_body, retry_after_ms
 from reconciliation.providers.authorizing import TokenRefused, TokenSource
 from reconciliation.providers.base import (
@@ -35,9 +33,10 @@ from reconciliation.providers.base import (
 )
 from reconciliation.providers.conclusions import by_reference, count, inconclusive, judge_ours
 from reconciliation.providers.declaration import Declared
-from reconciliation.providers.lookup_tables import LookupStep, NextBy, Pages
+from reconciliation.providers.lookup_tables import LookupStep
 from reconciliation.providers.matching import Reading, Subject, read_record
-from reconciliation.providers.paths import MISSING, Missing, text_at, value_at
+from reconciliation.providers.paging import Parameters
+from reconciliation.providers.paths import Missing, text_at, value_at
 from reconciliation.providers.redaction import Redactor
 from reconciliation.providers.request_building import build_question
 from reconciliation.providers.request_tables import RequestTemplate
@@ -50,10 +49,6 @@ ITEMS_MAX = 1000
 # No request of a lookup is begun later than this after its first: with the wait for a slot and the longest
 # usual request it stays inside the time for which a case is claimed.
 LOOKUP_SECONDS_MAX = 45.0
-# A link's query goes back to the provider as it came; no page of a list needs a longer one.
-LINK_PARAMETERS_MAX = 20
-# `<https://…?page=2>; rel="next"` (RFC 8288).
-_NEXT_LINK = re.compile(r'<([^<>]{1,2000})>\s*;[^<,]{0,200}?\brel="?next"?(?=[;,\s]|$)')
 
 
 @dataclass(kw_only=True)
@@ -153,8 +148,8 @@ class Asker:
         self, question: Question, step: LookupStep, template: RequestTemplate, values: Values, *, until: float
     ) -> _Listed:
         listed = _Listed()
-        page: tuple[tuple[str, str], ...] = ()
-        seen: set[tuple[tuple[str, str], ...]] = set()
+        page: Parameters = ()
+        seen: set[Parameters] = set()
         pages_max = step.rules.pages.pages_max if step.rules.pages else 1
         for _ in range(pages_max):
             answer = self._put(question, step, template, values, page, listed)
@@ -163,8 +158,9 @@ class Asker:
             body = self._take(step, answer, listed)
             if body is None:
                 return listed
-            following = _following(step, answer, body.value, listed, page)
-            if following is None or _reaches_back(step, body.value, values):
+            following, unreachable = paging.following(step.rules, answer, body.value, page)
+            listed.incomplete = listed.incomplete or unreachable
+            if following is None or paging.reaches_back(step.rules, body.value, values):
                 return listed
             if following in seen:
                 listed.problem = inconclusive(
@@ -187,7 +183,7 @@ class Asker:
         step: LookupStep,
         template: RequestTemplate,
         values: Values,
-        page: tuple[tuple[str, str], ...],
+        page: Parameters,
         listed: _Listed,
     ) -> Answer | None:
         redactor = self._redactor.keeping(question.idempotency_key, question.operation_id)
@@ -217,7 +213,9 @@ class Asker:
         if listed.problem is not None:
             return None
         if answer.status in rules.not_found_statuses:
-            listed.absent = not listed.items
+            # Of a further page that is no "not found": the list that led there isn't whole.
+            listed.absent = len(listed.exchanges) == 1
+            listed.incomplete = not listed.absent
             return None
         items = value_at(rules.items, body.value)
         if isinstance(items, dict):
@@ -230,7 +228,7 @@ class Asker:
             )
             return None
         listed.items += items
-        listed.incomplete = listed.incomplete or _says(rules.incomplete, body.value)
+        listed.incomplete = listed.incomplete or paging.says(rules.incomplete, body.value)
         if len(listed.items) > ITEMS_MAX and rules.pages is None:
             listed.problem = inconclusive(
                 answer.exchange, "too_many", f"it answered with more than {ITEMS_MAX} records"
@@ -256,7 +254,7 @@ class Asker:
                 exchange, "limited", "there was no time left, or no room in its limit, to read on"
             )
         if listed.incomplete:
-            return inconclusive(exchange, "incomplete", "it says that its answer is not the whole list")
+            return inconclusive(exchange, "incomplete", "its answer is not the whole list")
         alike = by_reference(
             reading.receipt
             for reading in usable
@@ -367,91 +365,6 @@ def _problem(step: LookupStep, answer: Answer, body: Body) -> Finding | None:
     if not body.readable:
         return inconclusive(exchange, "unreadable", "its answer could not be read safely to the end")
     return None
-
-
-def _says(path: str | None, document: Any) -> bool:
-    found = MISSING if path is None else value_at(path, document)
-    return not isinstance(found, Missing) and bool(found)
-
-
-def _following(
-    step: LookupStep,
-    answer: Answer,
-    document: Any,
-    listed: _Listed,
-    page: tuple[tuple[str, str], ...],
-) -> tuple[tuple[str, str], ...] | None:
-    """The parameters of the next page; None after the last one, or where there is no way to it."""
-    rules = step.rules
-    more = _says(rules.more, document)
-    if rules.pages is None:
-        listed.incomplete = listed.incomplete or more
-        return None
-    following = _next_page(rules.pages, answer, document, step, page)
-    if following is None:
-        # It says that there is more and doesn't say where.
-        listed.incomplete = listed.incomplete or more
-    elif rules.more is not None and not more:
-        return None
-    return following
-
-
-def _next_page(
-    pages: Pages, answer: Answer, document: Any, step: LookupStep, page: tuple[tuple[str, str], ...]
-) -> tuple[tuple[str, str], ...] | None:
-    items = value_at(step.rules.items, document)
-    match pages.by:
-        case NextBy.LAST_RECORD:
-            last = text_at(pages.at, items[-1]) if isinstance(items, list) and items else None
-            return ((pages.parameter, last),) if last else None
-        case NextBy.CURSOR:
-            cursor = text_at(pages.at, document)
-            return ((pages.parameter, cursor),) if cursor else None
-        case NextBy.NUMBER:
-            full = isinstance(items, list) and len(items) >= pages.size
-            number = int(page[0][1]) if page else 1
-            return ((pages.parameter, str(number + 1)),) if full else None
-        case NextBy.LINK:
-            if pages.at is not None:
-                return _link_query(text_at(pages.at, document))
-            found = _NEXT_LINK.search(answer.headers.get("link", "")[:8000])
-            return _link_query(found[1] if found else None)
-
-
-def _reaches_back(step: LookupStep, document: Any, values: Values) -> bool:
-    """Whether a list of the newest first has come to what is older than the time asked about."""
-    pages, items = step.rules.pages, value_at(step.rules.items, document)
-    if pages is None or pages.newest_first is None or not isinstance(items, list) or not items:
-        return False
-    made_at = _instant(text_at(pages.newest_first, items[-1]))
-    return made_at is not None and values.window_start_at is not None and made_at < values.window_start_at
-
-
-def _instant(written: str | None) -> datetime | None:
-    """An instant as providers write it: seconds, ISO 8601 or RFC 5322; None where it is none of these."""
-    if written is None:
-        return None
-    try:
-        if re.fullmatch(r"[0-9]{9,11}(?:\.[0-9]{1,9})?", written):
-            return datetime.fromtimestamp(float(written), UTC)
-        at = datetime.fromisoformat(written)
-    except ValueError:
-        try:
-            at = parsedate_to_datetime(written)
-        except ValueError:
-            return None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
-
-
-def _link_query(url: str | None) -> tuple[tuple[str, str], ...] | None:
-    """The parameters of a link; the host and path are the declaration's, whatever the link says."""
-    if not url or len(url) > 4000:
-        return None
-    try:
-        pairs = parse_qsl(urlsplit(url).query, keep_blank_values=True, max_num_fields=LINK_PARAMETERS_MAX)
-    except ValueError:
-        return None
-    return tuple(pairs) or None
 
 
 def _as_hint(finding: Finding, step: LookupStep) -> Finding:

@@ -336,6 +336,15 @@ def test_a_page_that_fails_makes_the_whole_list_unavailable(tmp_path: Path) -> N
     assert finding.retry_after_ms == 3000
 
 
+def test_a_further_page_that_isnt_there_leaves_the_list_unfinished(tmp_path: Path) -> None:
+    missing = LAST.replace('more = "$.has_more"', 'more = "$.has_more"\nnot_found_statuses = [404]')
+    finding, _ = ask(tmp_path, missing, shown(OTHERS, has_more=True), answer({}, status="404 No"))
+    assert isinstance(finding, Inconclusive)
+    assert finding.reason == "incomplete"
+    finding, _ = ask(tmp_path, missing, answer({}, status="404 No"))
+    assert isinstance(finding, NotFound)
+
+
 @pytest.mark.parametrize(
     ("written", "pages_read"),
     [
