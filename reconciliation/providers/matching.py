@@ -11,13 +11,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from typing import Any, Final, assert_never
 
 from reconciliation.contracts import (
     AmountForm,
     AmountMust,
-    CompareAs,
     Contract,
     MatchField,
     ReferenceForm,
@@ -30,11 +28,12 @@ from reconciliation.providers.base import (
     ReceiptMatch,
     ReceiptState,
 )
+from reconciliation.providers.comparing import minor_of_decimal, same, scalar
 from reconciliation.providers.paths import MISSING, Missing, text_at, value_at
 from reconciliation.providers.redaction import Redactor
 from reconciliation.providers.templates import Template, Values, ValueUnusable
 from runs.canonical import canonical_bytes, parse
-from runs.money import Money, exponent
+from runs.money import Money
 from runs.refusals import Refusal
 
 # What is shown of one compared value; a longer one ends in the start of its digest, so it stays distinct.
@@ -294,82 +293,8 @@ def _compare(
         answer_path=_bounded(one.answer),
         intended=_shown(one.payload, intended, redactor),
         seen=_shown(one.answer, seen, redactor),
-        same=not isinstance(seen, Missing) and _same(one.compare, intended, seen, amount),
+        same=not isinstance(seen, Missing) and same(one.compare, intended, seen, amount),
     )
-
-
-def _same(compare: CompareAs, intended: Any, seen: Any, amount: Money | None) -> bool:
-    match compare:
-        case CompareAs.EXACT:
-            # Text and whole numbers, as strict JSON reads them, are equal exactly when their bytes are.
-            if type(intended) is type(seen) and type(seen) in {str, int}:
-                return bool(intended == seen)
-            return _canonical(intended) == _canonical(seen)
-        case CompareAs.TEXT:
-            return _scalar(intended) is not None and _scalar(intended) == _scalar(seen)
-        case CompareAs.TEXT_CASELESS:
-            ours, theirs = _scalar(intended), _scalar(seen)
-            return ours is not None and theirs is not None and ours.casefold() == theirs.casefold()
-        case CompareAs.TEXT_WITHIN:
-            return isinstance(intended, str) and isinstance(seen, str) and _lines(intended) in _lines(seen)
-        case CompareAs.MEMBERS:
-            return _has_members(seen, intended)
-        case CompareAs.MD5:
-            return isinstance(intended, str) and isinstance(seen, str) and _md5(intended) == seen.lower()
-        case CompareAs.JSON_TEXT:
-            return isinstance(seen, str) and _canonical_of_text(seen) == canonical_bytes(intended)
-        case CompareAs.DECIMAL_MINOR:
-            if amount is None or not isinstance(intended, int) or isinstance(intended, bool):
-                return False
-            return _minor_of_decimal(seen, amount.currency) == intended
-        case _:
-            assert_never(compare)
-
-
-def _lines(text: str) -> str:
-    """The text with one kind of line end and none around it: providers normalise both."""
-    return text.replace("\r\n", "\n").replace("\r", "\n").strip()
-
-
-def _has_members(seen: Any, intended: Any) -> bool:
-    """Whether every member of ours is in theirs with the same value; objects inside are compared likewise."""
-    if isinstance(intended, Mapping):
-        return isinstance(seen, Mapping) and all(
-            name in seen and _has_members(seen[name], inner) for name, inner in intended.items()
-        )
-    return _canonical(seen) is not None and _canonical(seen) == _canonical(intended)
-
-
-def _md5(text: str) -> str:
-    """A check sum that a provider chose; nothing secret or signed rests on it."""
-    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
-
-
-def _canonical_of_text(text: str) -> bytes | None:
-    try:
-        return canonical_bytes(parse(text.encode()))
-    except (Refusal, UnicodeEncodeError):
-        return None
-
-
-def _canonical(value: Any) -> bytes | None:
-    try:
-        return canonical_bytes(value)
-    except Refusal:
-        return None
-
-
-def _scalar(value: Any) -> str | None:
-    match value:
-        case str():
-            return value
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            written = _canonical(value)
-            return None if written is None else written.decode()
-        case _:
-            return None
 
 
 def _shown(path: str, value: Any, redactor: Redactor | None) -> str | None:
@@ -440,7 +365,7 @@ def _money(written: Any, currency: str | None, form: AmountForm) -> Money | None
             case AmountForm.MINOR:
                 return Money(currency, written)
             case AmountForm.DECIMAL | AmountForm.DECIMAL_NEGATIVE:
-                minor = _minor_of_decimal(_unsigned(written, form), currency)
+                minor = minor_of_decimal(_unsigned(written, form), currency)
                 return None if minor is None else Money(currency, minor)
             case _:
                 assert_never(form)
@@ -452,20 +377,8 @@ def _unsigned(written: Any, form: AmountForm) -> Any:
     """What leaves is written with a minus by some; without one it isn't what the contract describes."""
     if form is AmountForm.DECIMAL:
         return written
-    text = _scalar(written)
+    text = scalar(written)
     return text[1:] if text is not None and text.startswith("-") else None
-
-
-def _minor_of_decimal(written: Any, currency: str) -> int | None:
-    """The minor units of "1240.00"; None if it isn't a plain decimal, or says more than the currency has."""
-    text = _scalar(written)
-    if text is None or isinstance(written, bool) or len(text) > 32 or not set(text) <= set("0123456789."):
-        return None
-    try:
-        scaled = Decimal(text).scaleb(exponent(currency))
-    except (InvalidOperation, Refusal):
-        return None
-    return int(scaled) if scaled == scaled.to_integral_value() else None
 
 
 def _money_text(money: Money) -> str:
