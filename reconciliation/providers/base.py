@@ -316,7 +316,7 @@ class Found(_Finding):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate(_Finding):
-    """Records that look alike and carry nothing of ours: only a person can tell."""
+    """Records that look alike and carry nothing of ours, or that only a hint showed: a person has to tell."""
 
     kind: ClassVar[FindingKind] = FindingKind.CANDIDATE
 

@@ -21,9 +21,7 @@ SOON: Final = timedelta(hours=1)
 
 FINDINGS: Final[dict[str, Badge]] = {
     "found": Badge(word="Found, and it matches", icon="circle-check", tone="green"),
-    "candidate": Badge(
-        word="Something alike, nothing of ours in it", icon="unknown", tone="amber", open=True
-    ),
+    "candidate": Badge(word="Something alike, for a person to tell", icon="unknown", tone="amber", open=True),
     "pending": Badge(word="Exists, not final", icon="hourglass", tone="amber", open=True),
     "refused": Badge(word="Ended without effect", icon="circle-x", tone="red"),
     "mismatch": Badge(word="Other content under our key", icon="equal-not", tone="red"),

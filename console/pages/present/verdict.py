@@ -17,7 +17,7 @@ from runs.states import MatchedBy, OperationState
 
 _TITLES: Final = {
     "found": "It is at the provider, and it matches",
-    "candidate": "Something alike was found; nothing in it is ours",
+    "candidate": "Something alike was found; only a person can tell whether it is this",
     "pending": "It exists at the provider and isn’t final",
     "refused": "One request ended without effect",
     "mismatch": "A receipt was found for a different payload",
