@@ -321,7 +321,9 @@ def _ask_person(locked: LockedOperation, case: Case, need: Need, judged: Judged)
 def _why_parked(locked: LockedOperation, case: Case) -> str:
     """What kept the provider from answering, in words: its failures, or why it wasn't asked."""
     if case.lookups_failed_count:
-        return f"{case.lookups_failed_count} lookups in a row told nothing. The last: {case.finding_summary}"
+        many = case.lookups_failed_count > 1
+        count = f"{case.lookups_failed_count} lookups in a row" if many else "The latest lookup"
+        return f"{count} told nothing{'. The last' if many else ''}: {case.finding_summary}"
     slug = case.provider_slug
     held = admission.standing(
         admission.gate_of(slug),
@@ -346,7 +348,10 @@ def _keep_looking(locked: LockedOperation, case: Case, not_before_at: datetime |
     due = locked.now + backoff(case) if case.lookups_count else locked.now
     if not_before_at is not None:
         due = max(due, not_before_at)
-    case.next_lookup_at = due
+    waits = case.next_lookup_at is not None and case.next_lookup_at <= locked.now
+    if not waits or (not_before_at is not None and not_before_at > locked.now):
+        case.next_lookup_at = due
+    # One that is due and waits for its turn keeps its place.
     if case.state == CaseState.NEEDS_DECISION:
         # A person was asked; that stands while we look again.
         case.save(update_fields=["next_lookup_at"])

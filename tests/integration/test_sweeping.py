@@ -141,6 +141,15 @@ def test_a_case_that_fails_goes_behind_those_that_waited_with_it() -> None:
     assert (fresh(failing).lookups_count, fresh(patient).lookups_count) == (1, 1)
 
 
+def test_a_case_that_the_policy_looks_at_again_while_it_waits_keeps_its_place() -> None:
+    _, case = in_doubt()
+    Case.objects.update(next_lookup_at=F("next_lookup_at") - timedelta(hours=1))
+    due_at = fresh(case).next_lookup_at
+    assert sweeping.sweep().cases_judged == 1
+    still = fresh(case)
+    assert (still.state, still.next_lookup_at) == (CaseState.LOOKING_UP, due_at)
+
+
 def test_a_case_that_is_put_to_a_person_while_it_waits_keeps_its_place() -> None:
     _, case = in_doubt()
     long_ago = timedelta(hours=1)
