@@ -272,9 +272,7 @@ def _insert(
 
 def _forget_old(now: datetime) -> None:
     """Forget notices that became no evidence and that nobody will deliver again."""
-    old = WebhookEvent.objects.filter(
-        evidence__isnull=True, operation__isnull=True, received_at__lt=now - KEPT
-    )
+    old = WebhookEvent.objects.filter(operation__isnull=True, received_at__lt=now - KEPT)
     ids = list(old.order_by("received_at").values_list("pk", flat=True)[:FORGOTTEN_AT_ONCE_MAX])
     if ids:
         WebhookEvent.objects.filter(pk__in=ids).delete()

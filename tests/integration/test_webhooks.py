@@ -225,6 +225,14 @@ def test_a_receipt_that_confirmed_another_operation_opens_a_conflict_on_both() -
     assert case_of(first).kind == case_of(second).kind == CaseKind.CONFLICT
 
 
+def test_a_reused_receipt_is_a_conflict_on_both_also_where_a_mismatch_holds_everything_up() -> None:
+    first, (second, _) = sent(), doubted(minor=124_000)
+    report("receipt", first, reference="ord_1")
+    deliver(event(second.operation, reference="ord_7", amount_minor=120_400))
+    deliver(event(second.operation, event_id="evt_2", reference="ord_1"))
+    assert case_of(first).kind == case_of(second).kind == CaseKind.CONFLICT
+
+
 # --- the same again -------------------------------------------------------------------------------------
 
 
