@@ -117,8 +117,8 @@ class Crowded:
     @property
     def sentence(self) -> str:
         return (
-            f"As many lookups as may be made at once ({self.at_once_max}) are under way; the next one goes out"
-            " when one of them ends."
+            f"As many lookups as may be made at once ({self.at_once_max}) are under way; the next one goes"
+            " out when one of them ends."
         )
 
 
