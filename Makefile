@@ -74,6 +74,11 @@ outage: $(STAMP) ## 10,000 unknown outcomes after an outage, counted at the prov
 screenshots: $(STAMP) ## pictures of the console for the README
 	@exec $(BIN)/python -m tests.browser.screenshots
 
+docs: $(STAMP) ## the pages that are made from what runs: providers, policy, API
+	@$(BIN)/python manage.py api_reference
+	@$(BIN)/python manage.py provider_docs
+	@$(BIN)/python manage.py policy_table
+
 matrix: $(STAMP) $(PEERS_STAMP) ## run the contract suite and write what came of it into docs/providers/matrix.md
 	@$(BIN)/python -m pytest -q tests/contract --ignore=tests/contract/test_matrix_page.py
 	@$(BIN)/python -m tests.contract.matrix_page

@@ -115,6 +115,7 @@ def pages(seeded: Seeded) -> dict[str, str]:
         "provider": "/providers/sandbox-payments/",
         "provider-tightened": "/providers/sandbox-mail/",
         "provider-keyless": "/providers/sandbox-courier/",
+        "provider-shipped": "/providers/stripe-refunds/",
     }
 
 
