@@ -16,7 +16,7 @@ PYTEST_SELECTION ?=
 DEMO_ARGS ?=
 OUTAGE_ARGS ?=
 
-.PHONY: help demo demo-reset test lint format bench outage screenshots matrix peers clean
+.PHONY: help demo demo-reset test lint format bench outage screenshots docs matrix peers clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
