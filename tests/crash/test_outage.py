@@ -10,7 +10,8 @@ import pytest
 
 from tests.processes import ROOT, Spawn
 
-CASES, WORKERS, PER_SECOND = 120, 3, 80
+# A limit that three workers would exceed on any machine if they were let.
+CASES, WORKERS, PER_SECOND = 60, 3, 4
 
 
 @pytest.mark.timeout(420)
@@ -42,8 +43,8 @@ def test_after_an_outage_the_provider_sees_no_more_than_its_limit_and_every_case
     assert figures["lookups_of_one_case_at_once_max"] == 1
     assert (figures["left"], figures["wrong"], figures["requests_that_change"]) == (0, 0, 0)
     # One in ten never arrived, and the answers about one can't be read.
-    assert figures["settled"] == CASES - 13
-    assert figures["with_a_person"] == {"not_found": 12, "parked": 1}
+    assert figures["settled"] == CASES - 7
+    assert figures["with_a_person"] == {"not_found": 6, "parked": 1}
     assert (
         "told nothing. The last: Nothing follows from the provider's answer" in figures["parked_because"][0]
     )
