@@ -11,7 +11,7 @@ import pytest
 from tests.processes import ROOT, Spawn
 
 # A limit that three workers would exceed on any machine if they were let.
-CASES, WORKERS, PER_SECOND = 60, 3, 4
+CASES, WORKERS, PER_SECOND = 60, 3, 6
 
 
 @pytest.mark.timeout(420)
