@@ -32,6 +32,7 @@ from reconciliation.breaking import BreakerState
 from reconciliation.health import AccountHealth, account_health
 from reconciliation.models import Case, Lookup
 from reconciliation.providers import registry
+from reconciliation.providers.base import FindingKind
 from reconciliation.states import CaseState
 from runs.locking import database_now
 
@@ -74,8 +75,7 @@ def run_drill(drill: Drill, *, folder: Path, say: Callable[[str], None]) -> dict
                 running.callback(child.stop)
             away = _await_breaker(drill, say)
             time.sleep(OUTAGE_SECONDS)
-            asked_away = list(Lookup.objects.values_list("operation__key", flat=True))
-            say(f"{len(asked_away)} lookups while it was away; the provider is back")
+            say(f"{Lookup.objects.count()} lookups while it was away; the provider comes back")
             sandbox = SandboxProcess.start(store=store, port=port)
             running.callback(sandbox.stop)
             with SandboxControl(sandbox.url) as control:
@@ -85,6 +85,10 @@ def run_drill(drill: Drill, *, folder: Path, say: Callable[[str], None]) -> dict
                 progress = _await_end(drill, say)
                 seconds = time.monotonic() - back_at
                 requests = control.requests(ACCOUNT)
+        # Up to the instant at which it was back, which no other clock knows.
+        asked_away = list(
+            Lookup.objects.filter(finding=FindingKind.UNAVAILABLE).values_list("operation__key", flat=True)
+        )
         return {
             **_counted(drill, staged, requests, asked_away=frozenset(asked_away)),
             "breaker_opened_after_lookups": away,
