@@ -20,6 +20,8 @@ Parameters = tuple[tuple[str, str], ...]
 LINK_PARAMETERS_MAX = 20
 LINK_LENGTH_MAX = 4000
 HEADER_LENGTH_MAX = 8000
+# What may name a next page, in any of the forms that RFC 8288 allows.
+_NEXT_NAMED = re.compile(r"""rel\s{0,4}=\s{0,4}["']?[^"',;]{0,200}\bnext\b(?!-)""", re.IGNORECASE)
 # `<https://…?page=2>; rel="next"` (RFC 8288).
 _NEXT_LINK = re.compile(r'<([^<>]{1,2000})>\s*;[^<,]{0,200}?\brel="?next"?(?=[;,\s]|$)')
 
@@ -35,8 +37,8 @@ def following(
         return None, more
     found = _next_page(rules, rules.pages, answer, document, page)
     if found is None:
-        # It says that there is more and doesn't say where.
-        return None, more
+        # It says that there is more, and not where, or where in a form that we can't follow.
+        return None, more or _names_a_link(rules.pages, answer, document)
     return (None, False) if rules.more is not None and not more else (found, False)
 
 
@@ -69,6 +71,15 @@ def instant(written: str | None) -> datetime | None:
         except ValueError:
             return None
     return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _names_a_link(pages: Pages, answer: Answer, document: Any) -> bool:
+    """Whether the answer names a next page at all, in whatever form: such a list isn't known to be whole."""
+    if pages.by is not NextBy.LINK:
+        return False
+    if pages.at is not None:
+        return says(pages.at, document)
+    return _NEXT_NAMED.search(answer.headers.get("link", "")) is not None
 
 
 def _next_page(

@@ -299,6 +299,28 @@ def test_of_a_link_only_the_query_is_followed(place: str, tmp_path: Path) -> Non
     assert queries(peer, "since")[1] == "2026"
 
 
+@pytest.mark.parametrize(
+    "link",
+    [
+        f'<https://x.example/orders?cursor={"c" * 5_000}>; rel="next"',
+        '<https://x.example/orders/page/2>; rel="next"',
+        '<https://x.example/orders?page=2>; rel="prev next"',
+        "<https://x.example/orders?page=2>; REL=Next",
+    ],
+)
+def test_a_next_page_that_cannot_be_followed_leaves_the_list_incomplete(link: str, tmp_path: Path) -> None:
+    by_link = LINK.replace(PAGED, "")
+    finding, _ = ask(tmp_path, by_link, answer({"data": [OTHERS]}, extra=f"Link: {link}\r\n"))
+    assert isinstance(finding, Inconclusive)
+    assert finding.reason == "incomplete"
+
+
+def test_a_next_page_in_the_body_that_cannot_be_followed_leaves_the_list_incomplete(tmp_path: Path) -> None:
+    by_link = LINK_IN_BODY.replace(PAGED, "")
+    finding, _ = ask(tmp_path, by_link, shown(OTHERS, next_page_uri="/orders/page/2"))
+    assert isinstance(finding, Inconclusive)
+
+
 def test_two_of_ours_on_two_pages_are_several(tmp_path: Path) -> None:
     pages = [shown(OURS, has_more=True), shown({**OURS, "id": "ord_9"}, has_more=False)]
     finding, _ = ask(tmp_path, LAST, *pages)
