@@ -16,6 +16,9 @@ from reconciliation.providers.base import Phase
 # Lines of the dialogue that are kept; a mail to the most recipients has some 220.
 LINES_MAX = 300
 LINE_LENGTH_MAX = 500
+# What is read of a server before and after encryption, each; a dialogue has some kilobytes, and the library
+# keeps every line of an answer until its last.
+READ_BYTES_MAX = 256 * 1024
 
 
 def printable(text: str) -> str:
@@ -148,6 +151,7 @@ class _Socket:
 class _Reader(io.RawIOBase):
     def __init__(self, stream: httpcore.NetworkStream) -> None:
         self._stream = stream
+        self._read_bytes = 0
 
     def readable(self) -> bool:
         return True
@@ -159,5 +163,8 @@ class _Reader(io.RawIOBase):
             raise TimeoutError(str(error)) from error
         except httpcore.NetworkError as error:
             raise ConnectionError(str(error)) from error
+        self._read_bytes += len(piece)
+        if self._read_bytes > READ_BYTES_MAX:
+            raise ConnectionError(f"the server said more than {READ_BYTES_MAX} bytes")
         buffer[: len(piece)] = piece
         return len(piece)

@@ -189,6 +189,20 @@ def test_what_fails_before_the_content_is_proved_not_sent(how: str) -> None:
     assert outcome.exchange.phase is Phase.CONNECT
 
 
+def test_an_answer_without_end_is_not_read_to_its_end() -> None:
+    def flood(conversation: Conversation) -> None:
+        conversation.send(b"220-" + b"x" * 500 + b"\r\n")
+        for _ in range(16):
+            conversation.send((b"220-" + b"x" * 500 + b"\r\n") * 128)
+        conversation.send(b"220 peer.test\r\n")
+        line(conversation)
+
+    with FaultServer(flood) as server:
+        outcome = smtp_at(smtp_url(server), starttls="never").send(mail())
+    assert isinstance(outcome, NotSentSeen), outcome.summary
+    assert "said more than" in outcome.exchange.error
+
+
 def test_554_instead_of_354_is_a_refusal() -> None:
     with FaultServer(lambda one: says(one, *HELLO, "554 no valid recipients", then=line)) as server:
         outcome = smtp_at(smtp_url(server), starttls="never").send(mail())
