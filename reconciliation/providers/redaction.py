@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, quote_plus, urlsplit, urlunsplit
 
 REDACTED = "[redacted]"
 REDACTED_CARD = "[redacted card number]"
@@ -199,6 +199,9 @@ def redactor_for(secrets: Mapping[str, str], names: Iterable[str] = ()) -> Redac
             json.dumps(value)[1:-1],
             json.dumps(value, ensure_ascii=False)[1:-1],
             quote(value),
+            # As one segment of a path or one value of a query, and as a form's.
+            quote(value, safe=""),
+            quote_plus(value),
         )
     }
     return Redactor(

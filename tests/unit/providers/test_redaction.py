@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import string
 import time
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import pytest
 from hypothesis import example, given, settings
@@ -140,6 +140,14 @@ def test_headers_are_bounded_in_number_and_length() -> None:
 def test_a_url_loses_user_password_and_sensitive_query_values() -> None:
     kept = PLAIN.url("https://me:pw@api.example/orders?api_key=abc&idempotency_key=rk-1#frag")
     assert kept == "https://api.example/orders?api_key=[redacted]&idempotency_key=rk-1"
+
+
+def test_a_secret_in_a_path_or_a_form_goes_however_it_was_encoded_there() -> None:
+    redactor = redactor_for({"token": "ab/cd ef+gh"})
+    path = "https://x/bot" + quote("ab/cd ef+gh", safe="") + "/send"
+    assert redactor.url(path) == f"https://x/bot{REDACTED}/send"
+    form = urlencode({"note": "ab/cd ef+gh"})
+    assert redactor.text(f"bad request: {form}") == f"bad request: note={REDACTED}"
 
 
 def test_what_must_be_kept_is_kept_even_if_it_is_shaped_like_a_card() -> None:
