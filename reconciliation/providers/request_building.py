@@ -17,6 +17,7 @@ from reconciliation.providers.templates import Template, Values, ValueUnusable
 from reconciliation.providers.transport import Call
 from runs.canonical import canonical_bytes
 
+_BRACKET = re.compile(r"[\[\]]")
 _ESCAPED_IN_STRING = re.compile(r'[\\"]')
 
 
@@ -175,10 +176,18 @@ def _render(body: Any, values: Values) -> Any:
 
 
 def _form_pairs(body: Any, prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Name and value of each leaf: `metadata[operation]=op_1`, and `items[0]=a` for lists."""
+    """Name and value of each leaf: `metadata[operation]=op_1`, and `items[0]=a` for lists.
+
+    A member whose own name reads like a part of its neighbour would take that part's place at the provider.
+    """
     match body:
         case Mapping():
             for name, inner in body.items():
+                whole, bracket, _ = _BRACKET.sub("[", str(name)).partition("[")
+                if bracket and whole in body:
+                    raise ValueUnusable(
+                        f"a form can't tell the member {name[:60]!r} from a part of {whole!r}"
+                    )
                 yield from _form_pairs(inner, f"{prefix}[{name}]" if prefix else str(name))
         case list():
             for number, inner in enumerate(body):

@@ -97,6 +97,23 @@ def test_a_member_without_a_value_is_left_out_only_where_it_may_be(tmp_path: Pat
     assert peer.asked == []
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"sku": "A-1", "metadata[op]": "op_of_another"},
+        {"sku": "A-1", "metadata[op": "op_of_another"},
+        {"sku": "A-1", "metadata": {"op][": "op_of_another"}},
+    ],
+)
+def test_no_member_of_the_payload_takes_the_place_of_our_mark_in_a_form(
+    payload: dict[str, Any], tmp_path: Path
+) -> None:
+    form = adding('encoding = "form"\nadd = { metadata = { op = "{operation}" } }')
+    outcome, peer = send(tmp_path, answer(RECEIPT), form, payload=payload)
+    assert isinstance(outcome, NotSentSeen)
+    assert peer.asked == []
+
+
 def test_a_form_holds_nested_members_lists_and_what_is_added(tmp_path: Path) -> None:
     form = adding('encoding = "form"\nadd = { metadata = { op = "{operation}" } }')
     payload = {**PAYLOAD, "metadata": {"a b": "ü&="}, "items": [{"id": "x"}], "confirm": True}
