@@ -14,6 +14,7 @@ from reconciliation.states import Need, Resolution, Truth
 from runs.actors import ActorKind
 from runs.money import Money
 from runs.refusals import Refusal
+from runs.states import PauseReason
 
 # A window that ends sooner than this is red, sooner than an hour amber: time for one look, one decision.
 URGENT: Final = timedelta(minutes=20)
@@ -29,6 +30,14 @@ FINDINGS: Final[dict[str, Badge]] = {
     "not_found": Badge(word="Not found: not proof", icon="unknown", tone="amber", open=True),
     "inconclusive": Badge(word="The answer says nothing", icon="unknown", tone="amber", open=True),
     "unavailable": Badge(word="Couldn’t be asked", icon="unplug", tone="grey", open=True),
+}
+# Why a run is paused, as it goes on a sentence.
+PAUSED_WHY: Final[dict[str, str]] = {
+    PauseReason.OUTCOME: "waits for a decision about an unknown outcome",
+    PauseReason.BUDGET: "the next effect would exceed its budget",
+    PauseReason.APPROVAL: "its approval has ended",
+    PauseReason.FLOW_VERSION: "no worker of its pinned flow version comes",
+    PauseReason.FROZEN: "sending is frozen after a restore",
 }
 NEEDS: Final[dict[Need, str]] = {
     Need.NOT_FOUND: "Not found, which proves nothing",

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 
 from console.pages.present.jsons import payload_view
-from console.pages.present.marks import amount_of, plural
+from console.pages.present.marks import PAUSED_WHY, amount_of, plural
 from console.pages.present.steps import steps_of
 from console.pages.present.timeline import event_of, item_of
 from console.pages.shapes import (
@@ -42,13 +42,6 @@ _TABS: Final = {
     View.OPEN: "Open",
     View.COMPLETED: "Completed",
     View.ABANDONED: "Abandoned",
-}
-REASONS: Final[dict[str, str]] = {
-    PauseReason.OUTCOME: "waits for a decision about an unknown outcome",
-    PauseReason.BUDGET: "the next effect would exceed its budget",
-    PauseReason.APPROVAL: "its approval has ended",
-    PauseReason.FLOW_VERSION: "no worker of its pinned flow version comes",
-    PauseReason.FROZEN: "sending is frozen after a restore",
 }
 _LEASE_ENDS: Final[dict[str, str]] = {
     LeaseEnd.RELEASED: "Given back by the worker",
@@ -116,7 +109,7 @@ def _row(row: Row) -> RunRow:
         title=run.external_id,
         flow=f"{run.flow.name} {run.flow_version.version}",
         state=RunState(run.state),
-        why="; ".join(REASONS.get(one, one) for one in run.paused_reasons),
+        why="; ".join(PAUSED_WHY.get(one, one) for one in run.paused_reasons),
         progress=f"{row.calls_settled} of {plural(row.calls, 'step')}" if row.calls else "no step yet",
         counts=_counts(row),
         started_at=run.created_at,
@@ -210,7 +203,7 @@ def _banner(read: RunRead) -> Banner | None:
         return None
     reasons = list(run.paused_reasons)
     first = "The outcome of an effect is unknown" if PauseReason.OUTCOME in reasons else ""
-    others = "; ".join(REASONS.get(one, one) for one in reasons if one != PauseReason.OUTCOME)
+    others = "; ".join(PAUSED_WHY.get(one, one) for one in reasons if one != PauseReason.OUTCOME)
     title = " and ".join(part for part in (first, others) if part)
     since: Phrase = ("Since ", run.paused_at, ". ") if run.paused_at is not None else ()
     text: Phrase = (*since, *_way_out(read))
@@ -237,9 +230,9 @@ def _way_out(read: RunRead) -> Phrase:
         version = read.run.flow_version.version
         return (f"It goes on as soon as a worker of version {version} claims it.",)
     if PauseReason.BUDGET in reasons:
-        return ("Nothing was sent. The budget’s limit has to be raised for it to go on.",)
+        return ("That effect was not sent. The budget’s limit has to be raised for it to go on.",)
     if PauseReason.APPROVAL in reasons:
-        return ("Nothing was sent. The approval has to be renewed for it to go on.",)
+        return ("Nothing is sent meanwhile. The approval has to be renewed for it to go on.",)
     return ("Nothing is sent until that is settled.",)
 
 

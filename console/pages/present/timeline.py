@@ -12,7 +12,7 @@ from typing import Any, Final
 from django.urls import reverse
 
 from console.pages import wording
-from console.pages.present.marks import FINDINGS, NEEDS, actor_of, plural
+from console.pages.present.marks import FINDINGS, NEEDS, PAUSED_WHY, actor_of, plural
 from console.pages.shapes import Actor, Code, Link, Part, Phrase, TimelineItem, Tone
 from console.queries.cases import CaseRead
 from console.queries.people import Names
@@ -50,6 +50,11 @@ EVENTS: Final[dict[str, tuple[str, str, Tone | None]]] = {
     "case.decided.compensate": ("Decided: the extra effect was undone", "gavel", "blue"),
     "conflict.accepted": ("Extra effect booked", "wallet", None),
     "conflict.compensated": ("Extra effect noted as undone", "undo-2", None),
+    "provider.lookup_test_asked": ("Lookup tested: the provider was asked", "scan-search", None),
+    "provider.lookup_test_answered": ("Lookup tested: the provider answered", "scan-search", None),
+    "provider.tightened": ("Contract tightened", "lock", None),
+    "webhook.kept": ("A provider’s notice kept", "paperclip", None),
+    "webhook.refused": ("A provider’s notice refused", "circle-x", None),
 }
 # From a first of these nobody knows the outcome, until one of the others says it.
 _OPENS_GAP: Final = frozenset({"operation.sent", "operation.sent_again", "operation.sent_by_unknown"})
@@ -209,11 +214,13 @@ def text_of(action: str, event: dict[str, Any], *, links: bool = False) -> Phras
         parts = [Link(evidence, f"#{evidence}") if links else Code(evidence)]
     elif action == "operation.confirmed" and after.get("matched_by"):
         parts = [f"Receipt matched by {str(after['matched_by']).replace('_', ' ')}."]
+    elif action == "provider.lookup_test_answered" and after.get("finding") in FINDINGS:
+        parts = [f"{FINDINGS[str(after['finding'])].word}. Nothing was changed by it."]
     elif action == "case.resolved":
         parts = [f"As {str(after.get('resolution', '')).replace('_', ' ')}."]
     elif action == "run.paused":
-        reasons = after.get("reasons")
-        parts = [f"Because of: {', '.join(map(str, reasons))}."] if isinstance(reasons, list) else []
+        words = "; ".join(PAUSED_WHY.get(str(one), str(one)) for one in _reasons(after))
+        parts = [f"{words[:1].upper()}{words[1:]}."] if words else []
     elif action == "turn.saved":
         calls = after.get("calls")
         number = plural(calls, "call") if isinstance(calls, int) else "its calls"
@@ -221,6 +228,11 @@ def text_of(action: str, event: dict[str, Any], *, links: bool = False) -> Phras
     elif reason:
         parts = [reason]
     return tuple(parts)
+
+
+def _reasons(after: dict[str, Any]) -> list[Any]:
+    reasons = after.get("reasons")
+    return reasons if isinstance(reasons, list) else []
 
 
 def _part(event: dict[str, Any], name: str) -> dict[str, Any]:

@@ -77,6 +77,7 @@ def test_a_paused_run_says_why_and_what_would_let_it_go_on(
     assert page.banner.text
     rows = page_of(operator, "/runs/").rows
     assert rows[0].why == said
+    assert page.timeline[-1].text == (f"{said[0].upper()}{said[1:]}.",)
 
 
 def test_a_run_that_waits_for_a_decision_leads_to_its_case(operator: Client) -> None:
