@@ -103,7 +103,7 @@ def case_page(
         questions=tuple(
             _question(one, read.judged.assessment.actions) for one in read.judged.assessment.answers
         ),
-        questions_summary=_summary(read.judged.assessment.answers),
+        questions_summary=_summary(read.judged.assessment.answers, settled=case.state == CaseState.RESOLVED),
         panel=panel_of(
             read,
             form=form,
@@ -198,10 +198,10 @@ def _question(answer: Answer, actions: tuple[ActionStatus, ...]) -> QuestionView
     )
 
 
-def _summary(answers: tuple[Answer, ...]) -> str:
+def _summary(answers: tuple[Answer, ...], *, settled: bool) -> str:
     counted = [(truth, sum(1 for one in answers if one.truth is truth)) for truth in Truth]
     words = ", ".join(f"{number} {truth}" for truth, number in counted if number)
-    limited = any(truth is not Truth.YES and number for truth, number in counted)
+    limited = not settled and any(truth is not Truth.YES and number for truth, number in counted)
     return f"{words}. Every “no” or “unknown” limits what you can do." if limited else f"{words}."
 
 

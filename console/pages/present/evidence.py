@@ -66,7 +66,7 @@ def _item(evidence: Evidence, earlier: list[Evidence], read: CaseRead) -> Eviden
             Since(earlier[-1].recorded_at),
             ".",
         )
-    if evidence.reference:
+    if evidence.reference and evidence.reference not in evidence.summary:
         text = (*text, " Reference ", Code(evidence.reference), ".")
     redactor = Redactor().keeping(read.operation.key, evidence.reference)
     return EvidenceItem(

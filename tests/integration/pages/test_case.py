@@ -111,6 +111,7 @@ def test_what_settled_by_itself_asks_nobody(operator: Client) -> None:
     assert page.verdict.title == "It happened"
     assert page.panel.kind == "closed"
     assert "without a person" in page.panel.text[0]
+    assert "limits what you can do" not in page.questions_summary
     assert (page.verdict.counts.requests, page.verdict.counts.effects) == (1, 1)
 
 
