@@ -26,7 +26,7 @@ from reconciliation.conclusions import (
     RepeatByKey,
     Wait,
 )
-from reconciliation.contracts import Contract
+from reconciliation.contracts import Contract, KeyScope
 from reconciliation.gathering import Judged, judge_now
 from reconciliation.models import Case, Decision
 from reconciliation.policy import POLICY
@@ -163,13 +163,22 @@ def carry_out(
             return False
 
 
+def key_reaches_console(operation: Operation, contract: Contract) -> bool:
+    """Whether a repeat by the console would meet the key that was first used: not, perhaps, where keys are
+    kept apart within the account. The agent's own credential and way in are known to nobody here (DESIGN
+    law 5).
+    """
+    return operation.sent_by != Executor.AGENT or contract.key_scope is KeyScope.ACCOUNT
+
+
 def _repeat(locked: LockedOperation, case: Case, judged: Judged) -> None:
     """Decide a retry in the policy's own name, and start it as one that a person decided would be."""
     from reconciliation import retries
 
     status = judged.assessment.action(Action.RETRY)
     why = status.sentence if status is not None else ""
-    executor = Executor.CONSOLE if judged.facts.console_can_send else Executor.AGENT
+    by_console = judged.facts.console_can_send and key_reaches_console(locked.operation, judged.contract)
+    executor = Executor.CONSOLE if by_console else Executor.AGENT
     key = f"{case.pk}/{case.version}"
     decision = Decision.objects.create(
         id=new_id("dec"),

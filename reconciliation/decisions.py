@@ -15,7 +15,6 @@ from django.db import IntegrityError, transaction
 
 from reconciliation import cases, retries
 from reconciliation.accounts import is_declared, not_comparable
-from reconciliation.contracts import KeyScope
 from reconciliation.gathering import Judged, judge_now
 from reconciliation.models import Case, Decision
 from reconciliation.permissions import ActionStatus
@@ -431,9 +430,8 @@ def require_console_may_send(operation: Operation, judged: Judged) -> None:
             question=None,
             unlocks_at=None,
         )
-    # The agent's own credential and way in are known to nobody here (DESIGN law 5).
-    scope = judged.contract.key_scope
-    if operation.sent_by == Executor.AGENT and scope is not KeyScope.ACCOUNT:
+    if not cases.key_reaches_console(operation, judged.contract):
+        scope = judged.contract.key_scope
         sentence = (
             f"{judged.account.title} keeps keys apart by {scope.value.replace('_', ' ')}, and the agent sent"
             " first: the console's repeat could be a second effect. The agent can send it."

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,9 +13,11 @@ from django.core.management import CommandError, call_command
 from console.models import Person, Role
 from reconciliation import reports
 from reconciliation.accounts import sync_accounts
+from reconciliation.contracts import KeyScope
 from reconciliation.intake import take_in_run
 from reconciliation.models import Case, Decision
 from reconciliation.policy import POLICY
+from reconciliation.providers import registry
 from reconciliation.states import CaseState, Need
 from reconciliation.tightening import tighten
 from runs.actors import Actor, ActorKind
@@ -26,8 +30,12 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 @pytest.fixture(autouse=True)
-def _synced() -> None:
+def _synced() -> Iterator[None]:
+    """The accounts as they are without a console that can send, whatever another test has read."""
+    registry.reload()
     sync_accounts()
+    yield
+    registry.reload()
 
 
 def in_doubt(effect: Effect = cases.REFUND, *, opted_in: bool = True) -> Opened:
@@ -90,6 +98,22 @@ def test_nothing_found_is_repeated_once_by_the_policy_and_on_record_as_its_own()
     look(opened)
     assert (opened.case.state, opened.case.need) == (CaseState.NEEDS_DECISION, Need.NOT_FOUND)
     assert Decision.objects.count() == 1
+
+
+@pytest.mark.parametrize(("scope", "executor"), [(KeyScope.ACCOUNT, "console"), (KeyScope.REGION, "agent")])
+def test_the_policy_lets_the_console_repeat_only_where_the_agents_key_reaches_it(
+    monkeypatch: pytest.MonkeyPatch, scope: KeyScope, executor: str
+) -> None:
+    monkeypatch.setenv("SANDBOX_URL", "http://127.0.0.1:9")
+    registry.reload()
+    sync_accounts()
+    account = registry.account(cases.PAYMENTS)
+    narrow = replace(account, contract=replace(account.contract, key_scope=scope))
+    monkeypatch.setattr(registry, "account", lambda slug: narrow)
+    opened = in_doubt()
+    look(opened)
+    assert opened.case.state == CaseState.RETRYING
+    assert Decision.objects.get().executor == executor
 
 
 def test_a_flow_that_has_not_opted_in_asks_a_person() -> None:
