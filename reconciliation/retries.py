@@ -24,12 +24,13 @@ from reconciliation.providers.base import (
     UnknownSeen,
     elapsed_seconds,
 )
-from reconciliation.questions import silent_at
-from reconciliation.states import Action, CaseState, Need, Permission
+from reconciliation.questions import key_protection, silent_at
+from reconciliation.states import Action, CaseState, Need, Permission, Truth
 from reconciliation.waking import wake_after_commit
 from runs.actors import Actor, ActorKind
+from runs.journal import sending
 from runs.journal.grants import end_grant, make_grant
-from runs.journal.sending import Go, begin_repeat_by_console
+from runs.journal.sending import Go, GrantOutdated, begin_repeat_by_console
 from runs.locking import LockedOperation, lock_operation
 from runs.models import Grant, Operation
 from runs.money import Money
@@ -124,6 +125,51 @@ def _need_now(judged: Judged) -> Need:
     return needs.get(finding, Need.GRANT_ENDED) if finding else Need.GRANT_ENDED
 
 
+def why_outdated(locked: LockedOperation, grant: Grant) -> str:
+    """Why a grant that was given because the key protects may not be used now; "" if it may.
+
+    Between the grant and its use the account may have been tightened, or its credential, endpoint or file
+    changed: the key then protects nothing (DESIGN law 5), and a repeat takes a second person.
+    """
+    judged = judge_now(run=locked.run, operation=locked.operation, case=None, now=locked.now)
+    facts, contract = judged.facts, judged.contract
+    if grant.executor == Executor.CONSOLE and not judged.account.console_can_send:
+        return f"the console doesn't send for {judged.account.title} now."
+    if grant.approval_digest:
+        return ""
+    key, sentence, _ = key_protection(facts, contract, locked.now)
+    if key is not Truth.YES:
+        return sentence
+    starts_by = contract.repeat_starts_by(facts.first_sent_at) if facts.first_sent_at else None
+    late = starts_by is None or locked.now > starts_by
+    return "too little of the key's window is left for a request to arrive in time." if late else ""
+
+
+def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: str) -> Go:
+    """The journal's `begin_send` for workers; a grant that doesn't hold any more goes back to people."""
+    try:
+        return sending.begin_send(
+            team=team,
+            operation_id=operation_id,
+            token=token,
+            attempt_id=attempt_id,
+            why_outdated=why_outdated,
+        )
+    except GrantOutdated as refusal:
+        _take_back(operation_id, refusal.sentence)
+        raise
+
+
+def _take_back(operation_id: str, why: str) -> None:
+    with transaction.atomic():
+        locked = lock_operation(operation_id=operation_id, team=None)
+        grant = Grant.objects.filter(operation=locked.operation, state=GrantState.OPEN).first()
+        case = cases.open_case_of(locked)
+        # Somebody may have decided anew meanwhile.
+        if case is not None and grant is not None and why_outdated(locked, grant):
+            cases.hand_to_person(locked, case, Need.GRANT_ENDED, why=why)
+
+
 def send_granted(*, grant_id: str) -> str:
     """Carry out a granted repeat from the console; returns the sending outcome, or "" if it wasn't ours.
 
@@ -132,8 +178,12 @@ def send_granted(*, grant_id: str) -> str:
     """
     asked_at = elapsed_seconds()
     try:
-        go = begin_repeat_by_console(grant_id=grant_id, attempt_id=f"console-{grant_id}")
+        go = begin_repeat_by_console(
+            grant_id=grant_id, attempt_id=f"console-{grant_id}", why_outdated=why_outdated
+        )
     except Refusal as refusal:
+        if isinstance(refusal, GrantOutdated):
+            _take_back(Grant.objects.get(pk=grant_id).operation_id, refusal.sentence)
         log.info("granted_send_refused", grant=grant_id, word=refusal.word, sentence=refusal.sentence)
         return ""
     if go.replayed:

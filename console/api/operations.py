@@ -13,9 +13,8 @@ from console.api import answers, bodies, showing
 from console.api.bearer import caller_of
 from console.api.calling import JOURNAL, READ, call
 from console.api.problems import answered
-from reconciliation import reports
+from reconciliation import reports, retries
 from reconciliation.reports import Sender
-from runs.journal import sending
 
 router = Router(tags=["Operations"])
 
@@ -54,7 +53,7 @@ def send_operation(request: HttpRequest, operation_id: str, payload: Body[bodies
     The sender starts within `start_within_ms`, counted by a monotonic clock from before it first asked, and
     takes at most `request_within_ms`. The same attempt id again gets go again, with the time that is left.
     """
-    go = sending.begin_send(
+    go = retries.begin_send(
         team=caller_of(request).team,
         operation_id=operation_id,
         token=payload.token,

@@ -7,6 +7,7 @@ for a grant.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
@@ -49,6 +50,10 @@ class NotSendable(Refusal):
     word: ClassVar[str] = "not_sendable"
 
 
+class GrantOutdated(NotSendable):
+    """What the grant was given for has changed since; the same word to a sender, who starts nothing."""
+
+
 class StartWindowPassed(Refusal):
     """This attempt was allowed, and the time in which it had to start is over: it must not start."""
 
@@ -59,6 +64,10 @@ class AttemptEnded(Refusal):
     """This attempt, or its operation, is settled: there is nothing to start."""
 
     word: ClassVar[str] = "attempt_ended"
+
+
+# Whether an open grant still stands: "" if so, else the sentence that says why not. Asked under the lock.
+Standing = Callable[[LockedOperation, Grant], str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +85,18 @@ class Go:
     replayed: bool
 
 
-def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: str) -> Go:
+def begin_send(
+    *,
+    team: str | None,
+    operation_id: str,
+    token: str,
+    attempt_id: str,
+    why_outdated: Standing | None = None,
+) -> Go:
     """Commit sent_unknown and a new attempt, and say go; or refuse, having changed nothing.
 
-    The same attempt id again, while it is open and the token valid, says go with less time. Raises
+    The same attempt id again, while it is open and the token valid, says go with less time. `why_outdated`
+    is asked before a grant is consumed, for what the journal doesn't know of (`GrantOutdated`). Raises
     `StaleToken`, `RunPaused`, `RunEnded`, `NotSendable`, `StartWindowPassed`, `AttemptEnded`, `NotFound`.
     A budget that would be exceeded, or an approval that has ended, pauses the run first. Owns its
     transaction: inside another one, "go" would be said before it is durable, and that is a `RuntimeError`.
@@ -91,7 +108,8 @@ def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: s
     if go is not None:
         return go
     with transaction.atomic(durable=True):
-        answer = _decide_slowly(lock_operation(operation_id=operation_id, team=team), asked)
+        locked = lock_operation(operation_id=operation_id, team=team)
+        answer = _decide_slowly(locked, asked, why_outdated)
     # A pause is kept: the refusal is raised after its commit.
     if isinstance(answer, Refusal):
         raise answer
@@ -131,7 +149,9 @@ def _try_statement(asked: dict[str, Any]) -> Go | None:
     )
 
 
-def _decide_slowly(locked: LockedOperation, asked: dict[str, Any]) -> Go | Refusal:
+def _decide_slowly(
+    locked: LockedOperation, asked: dict[str, Any], why_outdated: Standing | None
+) -> Go | Refusal:
     run, operation = locked.run, locked.operation
     if run.state in RUN_ENDED:
         raise RunEnded(f"Run {run.id} is {run.state}.", run=run.id, state=run.state)
@@ -144,7 +164,7 @@ def _decide_slowly(locked: LockedOperation, asked: dict[str, Any]) -> Go | Refus
             f"Operation {operation.pk} is {operation.state}.", reason="settled", state=operation.state
         )
     if operation.state == OperationState.SENT_UNKNOWN:
-        return _go_by_grant(locked, Executor.AGENT, asked["attempt_id"], asked["token"])
+        return _go_by_grant(locked, Executor.AGENT, asked["attempt_id"], asked["token"], why_outdated)
     _refuse_blocked(locked)
     paused = _pause_before_sending(locked)
     if paused is not None:
@@ -238,8 +258,10 @@ def _exceeds_budget(run: Run, operation: Operation) -> bool:
     return run.budget_reserved_minor + run.budget_spent_minor + run.budget_held_minor + minor > limit
 
 
-def begin_repeat_by_console(*, grant_id: str, attempt_id: str) -> Go:
+def begin_repeat_by_console(*, grant_id: str, attempt_id: str, why_outdated: Standing | None = None) -> Go:
     """Consume a grant whose executor is the console, and say go to its own sender. Owns its transaction.
+
+    `why_outdated` as for `begin_send`.
 
     A pause for the outcome is what the grant answers; one for frozen sending stands against it, as does the
     end of the run: whoever granted the repeat did so for a run that was to go on.
@@ -257,13 +279,19 @@ def begin_repeat_by_console(*, grant_id: str, attempt_id: str) -> Go:
             raise paused_refusal(run)
         again = Attempt.objects.filter(operation=locked.operation, attempt_id=attempt_id).first()
         if again is None:
-            return _go_by_grant(locked, Executor.CONSOLE, attempt_id, "")
+            return _go_by_grant(locked, Executor.CONSOLE, attempt_id, "", why_outdated)
         if again.executor == Executor.CONSOLE and again.grant_id != grant_id:
             raise AttemptEnded(f"Attempt {attempt_id} was made by another grant.", outcome=again.outcome)
         return _go_again(locked, again, "")
 
 
-def _go_by_grant(locked: LockedOperation, executor: Executor, attempt_id: str, token: str) -> Go:
+def _go_by_grant(
+    locked: LockedOperation,
+    executor: Executor,
+    attempt_id: str,
+    token: str,
+    why_outdated: Standing | None,
+) -> Go:
     """sent_unknown → sent_unknown: one more attempt with the same key and bytes, by a single-use grant."""
     operation, now = locked.operation, locked.now
     grant = Grant.objects.select_for_update().filter(operation=operation, state=GrantState.OPEN).first()
@@ -275,6 +303,9 @@ def _go_by_grant(locked: LockedOperation, executor: Executor, attempt_id: str, t
             state=operation.state,
         )
     _refuse_grant(locked, grant)
+    why = "" if why_outdated is None else why_outdated(locked, grant)
+    if why:
+        raise GrantOutdated(f"Grant {grant.pk} doesn't hold any more: {why}", reason="grant_void")
     consumed = Grant.objects.filter(pk=grant.pk, state=GrantState.OPEN).update(
         state=GrantState.CONSUMED, ended_at=now, end_reason=f"attempt {attempt_id}"
     )

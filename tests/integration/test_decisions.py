@@ -19,6 +19,7 @@ from reconciliation.models import Case, Decision
 from reconciliation.policy import POLICY
 from reconciliation.providers import registry
 from reconciliation.states import Action, CaseState, Need, Resolution
+from reconciliation.tightening import tighten
 from runs import leases
 from runs.actors import Actor, ActorKind
 from runs.journal.ending import abandon_run
@@ -422,6 +423,45 @@ def test_the_sweeper_ends_grants_whose_time_is_over(control: SandboxControl) -> 
     assert fresh(case).need == Need.GRANT_ENDED
     with pytest.raises(RunPaused):
         claim(claimed.run)
+
+
+def test_a_grant_given_for_a_key_that_is_no_longer_trusted_goes_back_to_a_person(
+    control: SandboxControl,
+) -> None:
+    claimed, case = granted_to_agent(control)
+    tighten(
+        account=SUPPLIER,
+        wanted={"key_window_trusted": False},
+        reason="They forgot a key after an hour, ticket 4711.",
+        seen_number=0,
+        actor=Actor(ActorKind.PERSON, "person:7", "administrator"),
+    )
+    token = claim(fresh(claimed.run))
+    with pytest.raises(NotSendable) as refused:
+        retries.begin_send(team=TEAM, operation_id=claimed.operation.pk, token=token, attempt_id="a2")
+    assert "doesn't publish" in refused.value.sentence
+    assert Attempt.objects.count() == 1
+    assert Grant.objects.get().state == GrantState.VOID
+    asks = fresh(case)
+    assert (asks.state, asks.need) == (CaseState.NEEDS_DECISION, Need.GRANT_ENDED)
+
+
+@pytest.mark.parametrize("changed", ["way in", "console_sends"])
+def test_the_console_uses_no_grant_once_what_it_was_given_for_has_changed(
+    control: SandboxControl, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    claimed, case = in_doubt()
+    decide(case, Action.RETRY, executor="console")
+    look(case)
+    before = counts(control, claimed)
+    account = account_of(SUPPLIER)
+    moved = replace(account, region="eu-2") if changed == "way in" else replace(account, console_sends=False)
+    monkeypatch.setattr(registry, "account", lambda slug: moved)
+    assert retries.send_granted(grant_id=Grant.objects.get().pk) == ""
+    assert counts(control, claimed) == before
+    assert Attempt.objects.count() == 1
+    assert Grant.objects.get().state == GrantState.VOID
+    assert fresh(case).need == Need.GRANT_ENDED
 
 
 def test_a_granted_retry_can_be_taken_back_and_the_record_says_by_whom(control: SandboxControl) -> None:
