@@ -7,15 +7,18 @@ with our credentials all the same, so the audit log says who made it, about what
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final
 
 import structlog
 from django.db import transaction
+from django.db.models import Q
 
 from reconciliation import effective
 from reconciliation.admission import (
@@ -45,6 +48,8 @@ from reconciliation.providers.registry import UnknownProvider
 from reconciliation.states import CaseKind, CaseState
 from runs import audit, canonical
 from runs.actors import Actor, ActorKind
+from runs.ids import ALPHABET, ULID_LENGTH
+from runs.keys import KEY_CHARACTERS, KEY_PREFIX
 from runs.locking import database_now
 from runs.models import Operation
 from runs.money import Money
@@ -58,6 +63,10 @@ log = structlog.get_logger(__name__)
 ON_TRIAL: Final = "on trial"
 NAME_LENGTH_MAX: Final = 200
 PAYLOAD_BYTES_MAX: Final = 64 * 1024
+# Our names inside something longer: a query that was typed may ask for several at once.
+_OUR_NAMES: Final = re.compile(
+    rf"op_[{ALPHABET}]{{{ULID_LENGTH}}}|{KEY_PREFIX}[a-z2-7]{{{KEY_CHARACTERS}}}", re.IGNORECASE
+)
 # Longer than a lookup's own time limits: until then nobody else finds out whether the provider answers again.
 CLAIM_SECONDS: Final = 90
 # A slot that was missed is taken anew; a process that misses so many in a row has other troubles.
@@ -230,7 +239,7 @@ def _note(
 def _find(account: str, about: About, teams: Sequence[str]) -> Operation | None:
     """The operation that is named, by id or key; None for something that the journal doesn't hold.
 
-    Another team's is refused whatever was typed beside it: its record at the provider is theirs.
+    Another team's is refused whatever was typed beside or around it: its record at the provider is theirs.
     """
     names = {one for one in (about.operation, about.key, about.reference) if one}
     for name in names:
@@ -240,11 +249,25 @@ def _find(account: str, about: About, teams: Sequence[str]) -> Operation | None:
         raise Invalid("Name an operation, or type a key and a payload.", where="operation")
     loaded = Operation.objects.select_related("run__flow", "run__flow_version", "call")
     rows = [*loaded.filter(pk__in=names), *loaded.filter(provider=account, key__in=names)]
-    if any(one.team_id not in teams for one in rows):
+    if any(one.team_id not in teams for one in rows) or _mentions_others(about, teams):
         raise Invisible("There is no such operation that you can see.")
     if about.operation and not rows:
         raise Invisible("There is no such operation that you can see.")
     return rows[0] if rows else None
+
+
+def _mentions_others(about: About, teams: Sequence[str]) -> bool:
+    """Whether an id or key of another team's operation stands anywhere in what was typed."""
+    typed = [about.operation, about.key, about.reference, about.payload]
+    with suppress(Refusal):
+        # As the provider would see it: JSON can write any character in another way.
+        typed.append(
+            canonical.canonical_bytes(canonical.parse(about.payload.encode("utf-8", "replace"))).decode()
+        )
+    found = {name for text in typed for name in _OUR_NAMES.findall(text)}
+    ids = {f"op_{name[3:].upper()}" for name in found}
+    mentioned = Operation.objects.filter(Q(pk__in=ids) | Q(key__in={name.lower() for name in found}))
+    return bool(found) and mentioned.exclude(team_id__in=teams).exists()
 
 
 def _of_operation(operation: Operation, asked_at: datetime) -> Question:

@@ -298,6 +298,22 @@ def test_another_teams_operation_is_not_asked_about_by_any_name(login: Login, ho
 
 
 @pytest.mark.usefixtures("configured")
+@pytest.mark.parametrize("how", ["id in a longer reference", "key in capitals", "id in the payload"])
+def test_another_teams_operation_is_not_asked_about_inside_something_longer(login: Login, how: str) -> None:
+    opened = cases.open_case(team="other")
+    operation = opened.operation
+    escaped = "".join(f"\\u{ord(one):04x}" for one in operation.pk)
+    fields = {
+        "id in a longer reference": {"key": "k1", "payload": "{}", "reference": f'x" OR "{operation.pk}'},
+        "key in capitals": {"key": operation.key.upper(), "payload": "{}"},
+        "id in the payload": {"key": "k1", "payload": f'{{"note": "{escaped}"}}'},
+    }[how]
+    answer = ask(login(Role.OPERATOR), **fields)
+    assert answer.status_code == 404
+    assert leaves("provider.lookup_test_asked") == []
+
+
+@pytest.mark.usefixtures("configured")
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
