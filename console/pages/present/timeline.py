@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
@@ -214,13 +214,10 @@ def text_of(action: str, event: dict[str, Any], *, links: bool = False) -> Phras
         parts = [Link(evidence, f"#{evidence}") if links else Code(evidence)]
     elif action == "operation.confirmed" and after.get("matched_by"):
         parts = [f"Receipt matched by {str(after['matched_by']).replace('_', ' ')}."]
-    elif action == "provider.lookup_test_answered" and after.get("finding") in FINDINGS:
-        parts = [f"{FINDINGS[str(after['finding'])].word}. Nothing was changed by it."]
     elif action == "case.resolved":
         parts = [f"As {str(after.get('resolution', '')).replace('_', ' ')}."]
-    elif action == "run.paused":
-        words = "; ".join(PAUSED_WHY.get(str(one), str(one)) for one in _reasons(after))
-        parts = [f"{words[:1].upper()}{words[1:]}."] if words else []
+    elif action in _TEXTS:
+        parts = _TEXTS[action](after)
     elif action == "turn.saved":
         calls = after.get("calls")
         number = plural(calls, "call") if isinstance(calls, int) else "its calls"
@@ -230,9 +227,23 @@ def text_of(action: str, event: dict[str, Any], *, links: bool = False) -> Phras
     return tuple(parts)
 
 
-def _reasons(after: dict[str, Any]) -> list[Any]:
+def _why_paused(after: dict[str, Any]) -> list[Part]:
     reasons = after.get("reasons")
-    return reasons if isinstance(reasons, list) else []
+    words = (
+        "; ".join(PAUSED_WHY.get(str(one), str(one)) for one in reasons) if isinstance(reasons, list) else ""
+    )
+    return [f"{words[:1].upper()}{words[1:]}."] if words else []
+
+
+def _test_answered(after: dict[str, Any]) -> list[Part]:
+    finding = FINDINGS.get(str(after.get("finding", "")))
+    return [f"{finding.word}. Nothing was changed by it."] if finding else []
+
+
+_TEXTS: Final[dict[str, Callable[[dict[str, Any]], list[Part]]]] = {
+    "run.paused": _why_paused,
+    "provider.lookup_test_answered": _test_answered,
+}
 
 
 def _part(event: dict[str, Any], name: str) -> dict[str, Any]:
