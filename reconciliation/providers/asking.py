@@ -61,6 +61,9 @@ class _Listed:
     # Our own limit left no time to read on.
     limited: bool = False
     absent: bool = False
+    # The status that says "not found" came with strict JSON: whatever stands before a provider says it too,
+    # of an address that it doesn't know, and in HTML.
+    absent_in_json: bool = False
     problem: Finding | None = None
 
 
@@ -121,7 +124,8 @@ class Asker:
         if listed.problem is not None:
             finding = listed.problem
         elif listed.absent:
-            finding = self._not_found(question, listed.exchanges[-1], may_prove=strongest)
+            may_prove = strongest and listed.absent_in_json
+            finding = self._not_found(question, listed.exchanges[-1], may_prove=may_prove)
         else:
             finding = self._judge(question, step, listed, may_prove=strongest)
         return (_as_hint(finding, step) if step.hint else finding), listed.exchanges
@@ -215,6 +219,7 @@ class Asker:
         if answer.status in rules.not_found_statuses:
             # Of a further page that is no "not found": the list that led there isn't whole.
             listed.absent = len(listed.exchanges) == 1
+            listed.absent_in_json = body.readable
             listed.incomplete = not listed.absent
             return None
         items = value_at(rules.items, body.value)

@@ -491,6 +491,17 @@ PROOF = ("absence_is_proof = false", "absence_is_proof = true")
 
 
 @pytest.mark.parametrize(
+    ("said", "proof"), [({"error": "none"}, True), (b"<html>404</html>", False), (b"", False)]
+)
+def test_a_declared_404_is_proof_only_if_it_is_written_as_the_providers_answers_are(
+    said: object, proof: bool, tmp_path: Path
+) -> None:
+    finding = ask(tmp_path, said, PROOF, status="404 Not Found", quiet_after_ms=11_000, asked_after_ms=60_000)
+    assert isinstance(finding, NotFound)
+    assert finding.proof is proof
+
+
+@pytest.mark.parametrize(
     ("changes", "quiet_after_ms", "asked_after_ms", "proof"),
     [
         ([], 11_000, 60_000, False),
