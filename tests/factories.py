@@ -192,8 +192,9 @@ def grant(
     executor: Executor = Executor.AGENT,
     starts_in_seconds: float = -1,
     ends_in_seconds: float = 600,
+    approval_digest: str = "",
 ) -> Grant:
-    """Permit one more attempt, from and until so many seconds from now."""
+    """Permit one more attempt, from and until so many seconds from now; two people's, with a digest."""
     with held(operation) as locked:
         return make_grant(
             locked,
@@ -202,6 +203,7 @@ def grant(
             not_after_at=locked.now + timedelta(seconds=ends_in_seconds),
             actor=PERSON,
             reason="The supplier keeps our key for a day.",
+            approval_digest=approval_digest,
         )
 
 

@@ -117,6 +117,10 @@ def test_an_execution_that_a_lookup_shows_settles_its_case(accounts: Declare) ->
     assert kept.reference == f"{MACHINE.replace('stateMachine', 'execution')}:{keys[0]}"
 
 
+# No key protects a mail, so its repeat takes two people; a grant on one person's word would not be used.
+APPROVED = "a" * 64
+
+
 @pytest.mark.parametrize(
     ("says", "outcome", "state"),
     [
@@ -133,7 +137,7 @@ def test_a_mail_that_the_console_repeats_is_what_the_server_says(
         server.answers["DATA"] = says
         accounts(SMTP_URL=server.url)
         claimed, _ = in_doubt("smtp", MAIL)
-        given = grant(claimed.operation, executor=Executor.CONSOLE)
+        given = grant(claimed.operation, executor=Executor.CONSOLE, approval_digest=APPROVED)
         retries.send_granted(grant_id=given.pk)
         kept = list(server.kept)
     attempt = Attempt.objects.get(operation=claimed.operation, number=2)
@@ -154,8 +158,18 @@ def test_a_mail_server_that_is_down_proves_that_the_repeat_was_not_sent(
     with MailServer() as server:
         accounts(SMTP_URL=server.url)
     claimed, _ = in_doubt("smtp", MAIL)
-    given = grant(claimed.operation, executor=Executor.CONSOLE)
+    given = grant(claimed.operation, executor=Executor.CONSOLE, approval_digest=APPROVED)
     assert retries.send_granted(grant_id=given.pk) == "not_sent"
     assert Attempt.objects.get(operation=claimed.operation, number=2).outcome == AttemptOutcome.NOT_SENT
     assert state_of(claimed) == "sent_unknown", "the first mail is as unknown as before"
     assert Operation.objects.get(pk=claimed.operation.pk).key == claimed.operation.key
+
+
+def test_a_mail_is_not_repeated_on_one_persons_word(accounts: Declare) -> None:
+    with MailServer() as server:
+        accounts(SMTP_URL=server.url)
+        claimed, _ = in_doubt("smtp", MAIL)
+        given = grant(claimed.operation, executor=Executor.CONSOLE)
+        retries.send_granted(grant_id=given.pk)
+        assert list(server.kept) == []
+    assert not Attempt.objects.filter(operation=claimed.operation, number=2).exists()
