@@ -33,6 +33,8 @@ LOOKUPS_AT_ONCE_MAX = 8
 RETRY_AFTER_MAX = timedelta(minutes=15)
 # How long a lookup that is under way waits for the slot of its next request.
 ANOTHER_SLOT_WITHIN = timedelta(seconds=20)
+# Whoever misses slot after slot is on a machine that has no time for it.
+SLOTS_MAX = 5
 # Nobody looks at a minute's counts for longer; what was asked and answered is on record with each case.
 TALLIES_KEPT = timedelta(days=2)
 # The least share of its ceiling that a breaker's pause lasts.
@@ -250,6 +252,23 @@ def another_slot(*, slug: str, contract: Contract) -> Admitted | Limited:
         start_by=before + wait_seconds + limiting.START_WITHIN.total_seconds(),
         probe=False,
     )
+
+
+def wait_for_slot(admitted: Admitted, *, slug: str, contract: Contract) -> bool:
+    """Wait until the slot has come, or one after it. False if every slot was missed: nobody may be asked now.
+
+    Owns its transactions, and holds none while it waits.
+    """
+    for _ in range(SLOTS_MAX):
+        time.sleep(max(0.0, admitted.start_from - elapsed_seconds()))
+        if elapsed_seconds() <= admitted.start_by:
+            return True
+        # Late, so it would arrive together with those after it.
+        another = another_slot(slug=slug, contract=contract)
+        if not isinstance(another, Admitted):
+            return False
+        admitted = another
+    return False
 
 
 def wait_for_another_slot(*, slug: str, contract: Contract, within: timedelta) -> bool:

@@ -6,7 +6,6 @@ it took longer than its claim, it becomes evidence and overwrites nothing.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -16,7 +15,7 @@ from django.db import OperationalError, transaction
 
 from reconciliation import admission, breaking, cases, claiming, effective, retries
 from reconciliation.accounts import account_of
-from reconciliation.admission import RETRY_AFTER_MAX, Admitted
+from reconciliation.admission import RETRY_AFTER_MAX
 from reconciliation.claiming import CLAIM_SECONDS, Asked, Lost, NotDue, Taken, claim_due
 from reconciliation.gate_models import AccountGate
 from reconciliation.gathering import INFORMATIVE
@@ -46,8 +45,6 @@ LOOKUP_ACTOR = Actor(ActorKind.SYSTEM, "lookup")
 # How long a worker goes on with one account before it lets others come first: long enough that the way
 # through the broker doesn't count, short enough that nothing else in the queue waits long.
 WORK_SECONDS = 0.5
-# A worker that misses slot after slot is on a machine that has no time for it.
-SLOTS_MAX = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,20 +140,10 @@ def _carry_out(asked: Asked, asked_by: str) -> str:
 
 
 def _wait_for_slot(asked: Asked) -> bool:
-    """Wait until the slot has come. False if every slot was missed: then nobody may be asked now."""
-    admitted = asked.admitted
-    if admitted is None:
+    if asked.admitted is None:
         return True
-    for _ in range(SLOTS_MAX):
-        time.sleep(max(0.0, admitted.start_from - elapsed_seconds()))
-        if elapsed_seconds() <= admitted.start_by:
-            return True
-        # Late, so it would arrive together with those after it.
-        another = admission.another_slot(slug=asked.provider, contract=account_of(asked.provider).contract)
-        if not isinstance(another, Admitted):
-            return False
-        admitted = another
-    return False
+    contract = account_of(asked.provider).contract
+    return admission.wait_for_slot(asked.admitted, slug=asked.provider, contract=contract)
 
 
 def _note(asked: Asked, finding: Finding | None, came: Came) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import secrets
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,9 +25,9 @@ from reconciliation.admission import (
     Admitted,
     Outcome,
     admit,
-    another_slot,
     note,
     wait_for_another_slot,
+    wait_for_slot,
 )
 from reconciliation.breaking import Verdict, verdict_of
 from reconciliation.contracts import ProviderAccount
@@ -42,7 +41,6 @@ from reconciliation.providers.base import (
     Inconclusive,
     NotFound,
     Question,
-    elapsed_seconds,
 )
 from reconciliation.providers.registry import UnknownProvider
 from reconciliation.states import CaseKind, CaseState
@@ -69,8 +67,6 @@ _OUR_NAMES: Final = re.compile(
 )
 # Longer than a lookup's own time limits: until then nobody else finds out whether the provider answers again.
 CLAIM_SECONDS: Final = 90
-# A slot that was missed is taken anew; a process that misses so many in a row has other troubles.
-SLOTS_MAX: Final = 3
 
 
 class CannotBeAsked(Refusal):
@@ -158,16 +154,13 @@ def _wait_for_slot(account: ProviderAccount, claim: str) -> None:
             claim=claim,
             claim_within=timedelta(seconds=CLAIM_SECONDS),
         )
-    for _ in range(SLOTS_MAX):
-        if not isinstance(admission, Admitted):
-            raise CannotBeAsked(f"Not now. {admission.sentence} Nothing was asked.")
-        time.sleep(max(0.0, admission.start_from - elapsed_seconds()))
-        if elapsed_seconds() <= admission.start_by:
-            return
-        # A slot is only good for a moment, and this machine was busy with something else.
-        admission = another_slot(slug=account.slug, contract=account.contract)
+    if not isinstance(admission, Admitted):
+        raise CannotBeAsked(f"Not now. {admission.sentence} Nothing was asked.")
+    if wait_for_slot(admission, slug=account.slug, contract=account.contract):
+        return
+    # It may have been the one probe of an open breaker: the others need not wait for it.
     note(slug=account.slug, claim=claim, outcome=Outcome(verdict=Verdict.NOT_ASKED))
-    raise CannotBeAsked("This process is too busy to keep to the provider's limit. Nothing was asked.")
+    raise CannotBeAsked("Every slot of the provider's limit was missed just now. Nothing was asked.")
 
 
 def _permit(account: str) -> Callable[[], bool]:

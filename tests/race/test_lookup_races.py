@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from datetime import timedelta
@@ -12,7 +13,7 @@ from django.db import connection, transaction
 from django.db.models import F
 
 from console.sandbox.control import SandboxControl
-from reconciliation import admission, claiming, lookups
+from reconciliation import admission, claiming, lookups, rehearsal
 from reconciliation.admission import Admitted, BreakerOpen, Crowded, Limited, Probing
 from reconciliation.breaking import FAILURES_TO_OPEN, BreakerState, Verdict
 from reconciliation.claiming import LOST_MAX, Asked, Lost, Taken
@@ -20,11 +21,13 @@ from reconciliation.gate_models import AccountGate, LookupTally
 from reconciliation.limiting import rate_of
 from reconciliation.models import Case, Lookup
 from reconciliation.providers import registry
+from reconciliation.providers.base import elapsed_seconds
+from reconciliation.rehearsal import About, CannotBeAsked
 from reconciliation.states import CaseState, Need
 from runs.locking import database_now
 from tests.cases_world import SUPPLIER, declare, due_now, in_doubt, state_of
 from tests.concurrency import Connect, at_once, start
-from tests.factories import fresh
+from tests.factories import PERSON, TEAM, fresh
 from tests.processes import Server
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -67,6 +70,12 @@ def open_breaker() -> AccountGate:
     gate = admission.gate_of(SUPPLIER)
     assert gate.breaker_state == BreakerState.OPEN
     return gate
+
+
+def stop_between_readings(monkeypatch: pytest.MonkeyPatch, since: float) -> None:
+    """A process that is stopped for an hour before each of its looks at the clock: it misses every slot."""
+    clock = itertools.count(since + 3_600, 3_600)
+    monkeypatch.setattr(admission, "elapsed_seconds", lambda: next(clock))
 
 
 # --- one case ---------------------------------------------------------------------------------------------
@@ -229,7 +238,7 @@ def test_a_lookup_that_misses_its_slot_is_not_made_late(
     begun = claiming.begin(case_id=case.pk)
     assert isinstance(begun, Asked)
     assert begun.admitted is not None
-    monkeypatch.setattr(lookups, "elapsed_seconds", lambda: begun.admitted.start_by + 3_600)
+    stop_between_readings(monkeypatch, begun.admitted.start_by)
     assert lookups._carry_out(begun, "policy") == ""
     assert control.stats("supplier", key=claimed.operation.key).lookups == 0
     given_back = fresh(case)
@@ -252,6 +261,29 @@ def test_half_open_lets_exactly_one_of_eight_through(declared: None) -> None:
     assert (len(probes), len(waiting)) == (1, 7)
     assert probes[0].probe
     assert "one lookup is finding out" in waiting[0].sentence
+
+
+def test_a_test_of_a_lookup_that_misses_its_slot_leaves_the_probe_to_the_next(
+    declared: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed, _ = in_doubt()
+    open_breaker()
+    AccountGate.objects.update(breaker_probe_at=database_now())
+    since = elapsed_seconds()
+    limited = Limited(until_at=database_now(), per_second=1)
+    with monkeypatch.context() as patched:
+        stop_between_readings(patched, since)
+        for module in (admission, rehearsal):
+            patched.setattr(module, "another_slot", lambda **_: limited, raising=False)
+            patched.setattr(module, "elapsed_seconds", admission.elapsed_seconds, raising=False)
+        with pytest.raises(CannotBeAsked):
+            rehearsal.rehearse(
+                account=SUPPLIER, about=About(operation=claimed.operation.pk), teams=[TEAM], actor=PERSON
+            )
+    assert admission.gate_of(SUPPLIER).breaker_probe == ""
+    admitted = admit(1)
+    assert isinstance(admitted, Admitted)
+    assert admitted.probe
 
 
 @pytest.mark.parametrize(("left", "held"), [(timedelta(minutes=1), True), (timedelta(0), False)])
