@@ -118,7 +118,9 @@ WITH ref AS MATERIALIZED (
           WHERE earlier.turn_id = (SELECT mine.turn_id FROM runs_call mine WHERE mine.id = op.call_id)
             AND earlier.position < op.position
             AND CASE WHEN earlier.kind = 'read' THEN earlier.result_at IS NULL
-                     ELSE (SELECT effect.state FROM runs_operation effect WHERE effect.call_id = earlier.id)
+                     -- A row that isn't there is not settled.
+                     ELSE coalesce((SELECT effect.state FROM runs_operation effect
+                                    WHERE effect.call_id = earlier.id), 'ready')
                           IN ('ready', 'sent_unknown') END
           LIMIT 1) IS NULL)
       AND (run.approval_until_at IS NULL OR run.approval_until_at > clock.at)
