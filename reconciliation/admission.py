@@ -222,6 +222,10 @@ def admit(*, slug: str, contract: Contract, case_id: str, claim: str, claim_with
     if isinstance(passage, breaking.Probe):
         _keep_breaker(gate, passage.breaker)
     gate.save()
+    return _admitted(slot_at, now=now, before=before, after=after, probe=probe)
+
+
+def _admitted(slot_at: datetime, *, now: datetime, before: float, after: float, probe: bool) -> Admitted:
     wait_seconds = (slot_at - now).total_seconds()
     return Admitted(
         start_at=slot_at,
@@ -245,13 +249,7 @@ def another_slot(*, slug: str, contract: Contract) -> Admitted | Limited:
             return Limited(until_at=slot_at, per_second=rate.per_second)
         gate.next_slot_at = next_slot_at
         gate.save(update_fields=["next_slot_at"])
-    wait_seconds = (slot_at - now).total_seconds()
-    return Admitted(
-        start_at=slot_at,
-        start_from=after + wait_seconds,
-        start_by=before + wait_seconds + limiting.START_WITHIN.total_seconds(),
-        probe=False,
-    )
+    return _admitted(slot_at, now=now, before=before, after=after, probe=False)
 
 
 def wait_for_slot(admitted: Admitted, *, slug: str, contract: Contract) -> bool:

@@ -25,7 +25,6 @@ from reconciliation.providers.base import Question
 from reconciliation.states import CaseState, Need
 from runs.locking import database_now, lock_operation
 from runs.models import Operation
-from runs.money import Money
 
 log = structlog.get_logger(__name__)
 
@@ -195,21 +194,19 @@ def _with_question(begun: _Claim | NotDue | Taken | Lost | Held) -> Begun:
         version=case.version,
         provider=case.operation.provider_id,
         # Where it waits for its slot, it is put then and not before.
-        question=_question(case.operation, begun.admitted.start_at if begun.admitted else begun.now),
+        question=question_of(case.operation, begun.admitted.start_at if begun.admitted else begun.now),
         admitted=begun.admitted,
     )
 
 
-def _question(operation: Operation, asked_at: datetime) -> Question:
-    amount = None
-    if operation.amount_minor is not None:
-        amount = Money(operation.amount_currency, operation.amount_minor)
+def question_of(operation: Operation, asked_at: datetime) -> Question:
+    """What a provider is asked about an operation of the journal."""
     return Question(
         operation_id=operation.pk,
         idempotency_key=operation.key,
         tool=operation.tool,
         payload=json.loads(bytes(operation.payload)),
-        amount=amount,
+        amount=operation.amount,
         first_sent_at=operation.first_sent_at or asked_at,
         last_quiet_at=operation.last_quiet_at,
         asked_at=asked_at,

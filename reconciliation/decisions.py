@@ -31,7 +31,6 @@ from runs.journal.ending import abandon_locked_run
 from runs.journal.evidence import record_evidence
 from runs.locking import LockedOperation, lock_operation
 from runs.models import Evidence, Operation
-from runs.money import Money
 from runs.refusals import Invalid, NotFound, Refusal
 from runs.states import RUN_ENDED, Claim, EvidenceKind, Executor
 
@@ -381,16 +380,13 @@ def _receipt_to_confirm(
 
 def match_given(operation: Operation, judged: Judged, given: GivenReceipt) -> ReceiptMatch:
     """Hold the record that a person gives against the operation; nothing names it but what it carries."""
-    amount = None
-    if operation.amount_minor is not None:
-        amount = Money(operation.amount_currency, operation.amount_minor)
     payload = parse(bytes(operation.payload))
     match = match_receipt(
         contract=judged.contract,
         operation_id=operation.pk,
         payload=payload if isinstance(payload, dict) else {},
         key=operation.key,
-        amount=amount,
+        amount=operation.amount,
         reference=given.reference or None,
         body=given.body,
         named_by_reply=False,

@@ -6,7 +6,6 @@ with our credentials all the same, so the audit log says who made it, about what
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Callable, Sequence
@@ -30,6 +29,7 @@ from reconciliation.admission import (
     wait_for_slot,
 )
 from reconciliation.breaking import Verdict, verdict_of
+from reconciliation.claiming import question_of
 from reconciliation.contracts import ProviderAccount
 from reconciliation.facts import AttemptFacts, Facts, Holder, LookupFacts, SeenReceipt
 from reconciliation.gathering import INFORMATIVE, SHOWS_NOTHING, SHOWS_OURS, judge_now
@@ -50,7 +50,6 @@ from runs.ids import ALPHABET, ULID_LENGTH
 from runs.keys import KEY_CHARACTERS, KEY_PREFIX
 from runs.locking import database_now
 from runs.models import Operation
-from runs.money import Money
 from runs.refusals import Invalid, Refusal
 from runs.refusals import NotFound as Invisible
 from runs.states import AttemptOutcome, OperationState, RunState
@@ -126,7 +125,7 @@ def rehearse(*, account: str, about: About, teams: Sequence[str], actor: Actor) 
     if operation is not None and operation.provider_id != account:
         raise Invalid(f"This operation is one of {operation.provider_id}.", where="operation")
     asked_at = database_now()
-    question = _typed(about, held, asked_at) if operation is None else _of_operation(operation, asked_at)
+    question = _typed(about, held, asked_at) if operation is None else question_of(operation, asked_at)
     claim = secrets.token_hex(8)
     _wait_for_slot(held, claim)
     _note(account, actor, "provider.lookup_test_asked", question, operation, {})
@@ -261,22 +260,6 @@ def _mentions_others(about: About, teams: Sequence[str]) -> bool:
     ids = {f"op_{name[3:].upper()}" for name in found}
     mentioned = Operation.objects.filter(Q(pk__in=ids) | Q(key__in={name.lower() for name in found}))
     return bool(found) and mentioned.exclude(team_id__in=teams).exists()
-
-
-def _of_operation(operation: Operation, asked_at: datetime) -> Question:
-    amount = None
-    if operation.amount_minor is not None:
-        amount = Money(operation.amount_currency, operation.amount_minor)
-    return Question(
-        operation_id=operation.pk,
-        idempotency_key=operation.key,
-        tool=operation.tool,
-        payload=json.loads(bytes(operation.payload)),
-        amount=amount,
-        first_sent_at=operation.first_sent_at or asked_at,
-        last_quiet_at=operation.last_quiet_at,
-        asked_at=asked_at,
-    )
 
 
 def _typed(about: About, account: ProviderAccount, asked_at: datetime) -> Question:

@@ -41,7 +41,6 @@ from runs.journal.replies import (
 )
 from runs.locking import LockedOperation, lock_operation
 from runs.models import Attempt, Evidence
-from runs.money import Money
 from runs.refusals import Invalid, Refusal
 from runs.states import (
     OPERATION_SETTLED,
@@ -250,16 +249,13 @@ def _is_of(patterns: tuple[AnswerPattern, ...], seen: SeenReply) -> bool:
 
 
 def _match(operation: Intended, report: _Report, *, shown: bool) -> ReceiptMatch:
-    amount = None
-    if operation.amount_minor is not None:
-        amount = Money(operation.amount_currency, operation.amount_minor)
     account = account_of(operation.provider_id)
     match = match_receipt(
         contract=account.contract,
         operation_id=operation.pk,
         payload=json.loads(bytes(operation.payload)),
         key=operation.key,
-        amount=amount,
+        amount=operation.amount,
         reference=report.reference,
         body=report.seen.body,
         # A direct reply is named by the attempt that it answers; whether there was one is checked in SQL.

@@ -33,7 +33,6 @@ from runs.journal.grants import end_grant, make_grant
 from runs.journal.sending import Go, GrantOutdated, begin_repeat_by_console
 from runs.locking import LockedOperation, lock_operation
 from runs.models import Grant, Operation
-from runs.money import Money
 from runs.refusals import Refusal
 from runs.states import Executor, GrantState
 
@@ -200,16 +199,13 @@ def send_granted(*, grant_id: str) -> str:
 
 def _outgoing(go: Go, asked_at: float) -> OutgoingOperation:
     operation = Operation.objects.get(pk=go.operation_id)
-    amount = None
-    if operation.amount_minor is not None:
-        amount = Money(operation.amount_currency, operation.amount_minor)
     return OutgoingOperation(
         operation_id=go.operation_id,
         idempotency_key=go.idempotency_key,
         tool=operation.tool,
         payload_bytes=go.payload,
         payload=json.loads(go.payload),
-        amount=amount,
+        amount=operation.amount,
         attempt_id=go.attempt_id,
         attempt_number=go.number,
         start_by=asked_at + go.start_within_ms / 1000,

@@ -33,7 +33,6 @@ from runs.journal import settling
 from runs.journal.evidence import record_evidence
 from runs.locking import LockedOperation, lock_operation
 from runs.models import Attempt, Evidence, Operation, Receipt
-from runs.money import Money
 from runs.states import OPERATION_SETTLED, AttemptOutcome, Claim, EvidenceKind, OperationState
 
 log = structlog.get_logger(__name__)
@@ -108,15 +107,12 @@ def judge_record(
     named_by: MatchedBy,
 ) -> Judged | None:
     """Hold the record against the operation; None if it has no usable id."""
-    amount = None
-    if operation.amount_minor is not None:
-        amount = Money(operation.amount_currency, operation.amount_minor)
     subject = Subject(
         operation_id=operation.pk,
         key=operation.key,
         tool=operation.tool,
         payload=json.loads(bytes(operation.payload)),
-        amount=amount,
+        amount=operation.amount,
     )
     reading = read_record(
         record,

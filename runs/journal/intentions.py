@@ -8,6 +8,7 @@ from threading import Lock
 
 from runs.ids import could_be_id
 from runs.journal.statements import READ_OPERATION, fetch_one
+from runs.money import Money
 from runs.refusals import NotFound
 
 # Whoever said "go" most often hears the report too, soon after. Two bounds, so that this never holds more
@@ -28,6 +29,10 @@ class Intended:
     amount_currency: str
     amount_minor: int | None
     tool: str
+
+    @property
+    def amount(self) -> Money | None:
+        return None if self.amount_minor is None else Money(self.amount_currency, self.amount_minor)
 
 
 _remembered: OrderedDict[str, Intended] = OrderedDict()

@@ -11,6 +11,7 @@ from runs.constraints import OneOf, both_or_neither, is_null, is_set
 from runs.models.columns import DIGEST_LENGTH, ID_LENGTH, NAME_LENGTH, one_of, words
 from runs.models.parties import ProviderAccount, Team
 from runs.models.running import Call, Run
+from runs.money import Money
 from runs.states import (
     OPERATION_SETTLED,
     AttemptOutcome,
@@ -106,6 +107,11 @@ class Operation(models.Model):
 
     def __str__(self) -> str:
         return self.id
+
+    @property
+    def amount(self) -> Money | None:
+        """What the effect was meant to cost, None where it has no amount."""
+        return None if self.amount_minor is None else Money(self.amount_currency, self.amount_minor)
 
 
 class Grant(models.Model):
