@@ -75,14 +75,6 @@ class Taken:
     challenge: str = ""
 
 
-def takes_notices(account: str) -> bool:
-    """Whether an account of this slug is declared here and takes notices."""
-    try:
-        return registry.webhook_rules(account) is not None
-    except registry.UnknownProvider:
-        return False
-
-
 def refuse_oversized(*, account: str, length: int, sent_from: str) -> None:
     """Count a notice that is too long to be read, and raise `TooLarge`; `NotFound` if there is no address."""
     _rules(account)

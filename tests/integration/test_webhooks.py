@@ -385,7 +385,6 @@ def test_an_account_that_takes_no_notices_is_no_address_and_leaves_nothing(accou
     with pytest.raises(NotFound):
         webhooks.refuse_oversized(account=account, length=10**9, sent_from="")
     assert all_rows() == before
-    assert not webhooks.takes_notices(account)
 
 
 def test_a_notice_that_names_nothing_of_ours_is_kept_as_unmatched_and_changes_nothing_else() -> None:
