@@ -309,6 +309,8 @@ class CaseShort(Shape):
     kind: Literal["unknown", "conflict"]
     state: Literal["looking_up", "needs_decision", "awaiting_approval", "retrying", "resolved"]
     need: str | None
+    # Why lookups were given up and a person is asked; null while the case isn't parked.
+    parked_because: str | None
     resolution: str | None
     version: int
     opened_because: str

@@ -29,6 +29,7 @@ def case_short(case: Case, now: datetime) -> dict[str, Any]:
         "kind": str(case.kind),
         "state": str(case.state),
         "need": str(case.need) or None,
+        "parked_because": case.parked_because or None,
         "resolution": str(case.resolution) or None,
         "version": case.version,
         "opened_because": case.opened_because,

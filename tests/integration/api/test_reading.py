@@ -8,9 +8,11 @@ from datetime import datetime
 
 import pytest
 from django.db import connection
+from django.db.models import F
 from django.test.utils import CaptureQueriesContext
 
 from console.api import listing
+from reconciliation.models import Case
 from tests.integration.api.world import (
     PAYLOAD,
     World,
@@ -233,6 +235,17 @@ def test_a_case_shows_what_a_decision_needs(world: World) -> None:
     assert len(shown["evidence_digest"]) == 64
     (evidence,) = shown["evidence"]
     assert (evidence["kind"], evidence["claim"], evidence["body_cut"]) == ("report", "unknown", False)
+
+
+def test_a_parked_case_says_why_and_any_other_says_null(world: World) -> None:
+    _, case = in_doubt(world.worker)
+    assert world.reader.get(f"/cases/{case}").body["case"]["parked_because"] is None
+    because = "The provider couldn't be asked 12 times in a row."
+    parked = {"state": "needs_decision", "need": "parked", "needs_decision_since_at": F("opened_at")}
+    Case.objects.filter(pk=case).update(**parked, parked_because=because, next_lookup_at=None)
+    assert world.reader.get(f"/cases/{case}").body["case"]["parked_because"] == because
+    (listed,) = world.reader.get("/cases?state=needs_decision").body["cases"]
+    assert listed["parked_because"] == because
 
 
 def test_long_evidence_is_shown_in_part_and_says_so(world: World) -> None:
