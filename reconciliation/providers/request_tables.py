@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+from urllib.parse import unquote
 
 from reconciliation.contracts import AnswerPattern
 from reconciliation.providers.contract_table import read_patterns
@@ -116,6 +117,9 @@ def _request(
     path = table.template("path", known=known)
     allowed = "a path that starts with /, without query or fragment"
     if path.source and (not path.source.startswith("/") or set(_literal(path)) & set("?# ")):
+        table.fault("path", found=found_text(path.source), allowed=allowed)
+    elif any(unquote(segment) in (".", "..") for segment in path.source.split("/")):
+        allowed = "a path without . and .. segments, which clients resolve away"
         table.fault("path", found=found_text(path.source), allowed=allowed)
     if path.uses_secret:
         table.fault("path", found="a secret", allowed="secrets in headers only: URLs end up in logs")

@@ -173,8 +173,14 @@ class Template:
         return _PLACEHOLDER.sub(lambda found: _as_text(values, found[1]), self.source)
 
     def path(self, values: Values) -> str:
-        """A URL path: every value is one segment's text, whatever is in it."""
-        return _PLACEHOLDER.sub(lambda found: _as_segment(values, found[1]), self.source)
+        """A URL path: every value is one segment's text, whatever is in it.
+
+        Raises `ValueUnusable` where values, alone or side by side, make a segment that a client would resolve.
+        """
+        path = _PLACEHOLDER.sub(lambda found: _as_segment(values, found[1]), self.source)
+        if any(segment in (".", "..") for segment in path.split("/")):
+            raise ValueUnusable(f"the values of {self.source} make a path that leads elsewhere")
+        return path
 
     def header(self, values: Values) -> str:
         """A header's value; raises `ValueUnusable` for characters that a header can't hold."""

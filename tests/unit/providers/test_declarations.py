@@ -249,6 +249,7 @@ VALUES = Values(
         "deep": {"name": "a/b?c#d&e=f"},
         "list": [1],
         "dots": "..",
+        "dot": ".",
         "crlf": "a\r\nX: 1",
     },
 )
@@ -266,6 +267,15 @@ def test_a_value_in_a_path_stays_one_segment() -> None:
     assert Template("/orders/{payload.deep.name}/x").path(VALUES) == "/orders/a%2Fb%3Fc%23d%26e%3Df/x"
     with pytest.raises(ValueUnusable):
         Template("/orders/{payload.dots}").path(VALUES)
+
+
+@pytest.mark.parametrize(
+    "source", ["/o/{payload.dot}{payload.dot}", "/o/.{payload.dot}", "/o/../{payload.n}", "/o/{payload.n}/./x"]
+)
+def test_no_path_has_a_segment_that_a_client_would_resolve(source: str) -> None:
+    with pytest.raises(ValueUnusable):
+        Template(source).path(VALUES)
+    assert Template("/o/..{payload.n}/.{payload.n}").path(VALUES) == "/o/..7/.7"
 
 
 def test_a_value_that_would_end_a_header_is_unusable() -> None:
