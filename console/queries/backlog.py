@@ -146,10 +146,3 @@ def capped(rows: QuerySet[Any, Any]) -> int:
 def waiting_count(*, teams: Sequence[str], count_max: int) -> int:
     """How many cases wait for a person, up to a cap: for the navigation."""
     return Case.objects.filter(team__in=teams, state=CaseState.NEEDS_DECISION).order_by()[:count_max].count()
-
-
-def new_since(*, teams: Sequence[str], since: datetime) -> int:
-    """How many cases have come to need a decision since then, up to the cap."""
-    return capped(
-        Case.objects.filter(team__in=teams, state=CaseState.NEEDS_DECISION, needs_decision_since_at__gt=since)
-    )

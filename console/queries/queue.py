@@ -14,7 +14,7 @@ from django.db.models import Case as FirstOf
 from django.db.models.functions import Length
 
 from console.queries import keyset
-from console.queries.backlog import SOON, Backlog, backlog_of, capped
+from console.queries.backlog import COUNT_MAX, SOON, Backlog, backlog_of, capped
 from console.queries.finding import Named, find_named
 from reconciliation.models import Case, Lookup
 from reconciliation.overview import Overview, answers_of
@@ -70,7 +70,10 @@ class Asked:
     text: str = ""
     provider: str = ""
     flow: str = ""
-    shows: str = ""
+    tool: str = ""
+    # What the latest lookup found, and why a person is asked.
+    finding: str = ""
+    reason: str = ""
     # In major units, whatever the currency: 100 is €100.00 and also JPY 100.
     amount_min: Decimal | None = None
     waiting_min: timedelta | None = None
@@ -82,7 +85,9 @@ class Asked:
             self.text
             or self.provider
             or self.flow
-            or self.shows
+            or self.tool
+            or self.finding
+            or self.reason
             or self.amount_min is not None
             or self.waiting_min is not None
         )
@@ -107,6 +112,7 @@ class Listed:
     backlog: Backlog
     providers: tuple[str, ...]
     flows: tuple[str, ...]
+    tools: tuple[str, ...]
     after: str = ""
 
 
@@ -122,7 +128,25 @@ def list_cases(*, teams: Sequence[str], asked: Asked) -> Listed:
     if len(ids) > PAGE_ROWS and rows:
         after = _cursor(rows[-1].case)
     providers, flows = _choices(teams)
-    return Listed(now=now, rows=rows, backlog=backlog, providers=providers, flows=flows, after=after)
+    return Listed(
+        now=now,
+        rows=rows,
+        backlog=backlog,
+        providers=providers,
+        flows=flows,
+        tools=_tools(teams, _STATES[asked.view]),
+        after=after,
+    )
+
+
+def count_new(*, teams: Sequence[str], asked: Asked, since: datetime) -> int:
+    """How many cases have come into this list since then, up to the cap; a retry comes by a person's deed."""
+    came = {CaseState.NEEDS_DECISION: "needs_decision_since_at", CaseState.LOOKING_UP: "opened_at"}
+    column = "resolved_at" if asked.view is View.RESOLVED else came.get(_STATES[asked.view], "")
+    condition = _condition(asked, teams, database_now()) if column else None
+    if condition is None:
+        return 0
+    return capped(Case.objects.filter(condition, team__in=teams, **{f"{column}__gt": since}))
 
 
 # --- Which cases, in which order --------------------------------------------------------------------------
@@ -140,11 +164,15 @@ def _condition(asked: Asked, teams: Sequence[str], now: datetime) -> Q | None:
         if not named:
             return None
         condition &= _of_named(named)
-    for column, value in (("provider_slug", asked.provider), ("flow_name", asked.flow)):
+    for column, value in (
+        ("provider_slug", asked.provider),
+        ("flow_name", asked.flow),
+        ("tool", asked.tool),
+        ("finding", asked.finding),
+        ("need", asked.reason),
+    ):
         if value:
             condition &= Q(**{column: value})
-    if asked.shows:
-        condition &= Q(need=asked.shows) | Q(finding=asked.shows)
     if asked.amount_min is not None:
         condition &= _at_least(asked.amount_min)
     if asked.waiting_min is not None:
@@ -276,6 +304,17 @@ def _choices(teams: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     flows = Flow.objects.filter(team__in=teams).order_by("name").values_list("name", flat=True)
     providers = ProviderAccount.objects.order_by("slug").values_list("slug", flat=True)
     return tuple(providers[:200]), tuple(dict.fromkeys(flows[:200]))
+
+
+def _tools(teams: Sequence[str], state: CaseState) -> tuple[str, ...]:
+    """The tools of what is listed, looked for among the first cases of the list: a bound, not a census."""
+    order = _ORDERS[state]
+    columns = [name.lstrip("-") for name in order]
+    parts = [
+        Case.objects.filter(team=team, state=state).order_by(*order).values_list("tool", *columns)[:COUNT_MAX]
+        for team in teams
+    ]
+    return tuple(sorted({row[0] for part in parts for row in part}))
 
 
 # --- Where a case stands ------------------------------------------------------------------------------------

@@ -22,7 +22,8 @@ from console.pages.present.marks import (
     plural,
     window_of,
 )
-from console.pages.present.queue_frame import TITLES, empty_of, filters_of, stats_of, tabs_of, waits_of
+from console.pages.present.queue_filters import Address, chips_of, filters_of
+from console.pages.present.queue_frame import TITLES, cleared, empty_of, stats_of, tabs_of, waits_of
 from console.pages.shapes import (
     Badge,
     NextPage,
@@ -46,41 +47,28 @@ _ORDERS: Final = {
     CaseState.RETRYING: "Oldest first",
     CaseState.RESOLVED: "Newest first",
 }
-AGES: Final = {
-    "15min": timedelta(minutes=15),
-    "1h": timedelta(hours=1),
-    "4h": timedelta(hours=4),
-    "24h": timedelta(hours=24),
-}
 
 
-def queue_page(
-    listed: Listed,
-    asked: Asked,
-    *,
-    age: str,
-    minimum: str,
-    query: dict[str, str],
-    read_until: str,
-) -> QueuePage:
-    """Lay out one page; `query` are the address's own words, so that links keep the filters."""
-    backlog = listed.backlog
-    groups = _groups(listed, asked)
+def queue_page(listed: Listed, address: Address) -> QueuePage:
+    """Lay out one page; every link that stays in the queue keeps the filters of the address."""
+    asked, backlog = address.asked, listed.backlog
     shown = len(listed.rows)
     return QueuePage(
         now=listed.now,
         title=TITLES[asked.view],
         lead=_lead(backlog),
-        groups=groups,
+        groups=_groups(listed, asked),
         shown_text=_shown(shown, asked, backlog),
         order_text=_order(asked),
         stats=stats_of(backlog),
         waits=waits_of(backlog),
-        tabs=tabs_of(asked, backlog),
-        filters=filters_of(listed, asked, age=age, minimum=minimum),
-        poll_href=f"{reverse('queue_news')}?{urlencode({'since': read_until})}",
-        next=_next(listed, query),
-        empty=None if shown else empty_of(asked, backlog),
+        tabs=tabs_of(address, backlog),
+        filters=filters_of(listed, address),
+        chips=chips_of(address),
+        clear_href=cleared(address) if asked.narrowed else "",
+        poll_href=f"{reverse('queue_news')}?{urlencode({**address.words, 'since': listed.now.isoformat()})}",
+        next=_next(listed, address),
+        empty=None if shown else empty_of(address, backlog),
     )
 
 
@@ -112,10 +100,8 @@ def _order(asked: Asked) -> str:
     return _ORDERS[state]
 
 
-def _next(listed: Listed, query: dict[str, str]) -> NextPage | None:
-    if not listed.after:
-        return None
-    return NextPage(href=f"?{urlencode({**query, 'after': listed.after})}", label="Load more")
+def _next(listed: Listed, address: Address) -> NextPage | None:
+    return NextPage(href=address.href(after=listed.after), label="Load more") if listed.after else None
 
 
 # --- Rows -----------------------------------------------------------------------------------------------

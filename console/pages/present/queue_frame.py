@@ -7,10 +7,11 @@ from typing import Final
 
 from django.urls import reverse
 
-from console.pages.present.marks import NEEDS, amount_of, capped, plural
-from console.pages.shapes import Choice, EmptyState, Filter, Link, Stat, Tab, WaitBucket
+from console.pages.present.marks import amount_of, capped, plural
+from console.pages.present.queue_filters import NARROWING, Address
+from console.pages.shapes import EmptyState, Link, Stat, Tab, WaitBucket
 from console.queries.backlog import COUNT_MAX, Backlog
-from console.queries.queue import Asked, Listed, View
+from console.queries.queue import View
 from runs.money import format_money
 
 TITLES: Final = {
@@ -21,7 +22,6 @@ TITLES: Final = {
     View.RETRYING: "Retry under way",
     View.RESOLVED: "Resolved",
 }
-_AGE_LABELS: Final = {"15min": "Over 15 min", "1h": "Over 1 h", "4h": "Over 4 h", "24h": "Over 24 h"}
 _WAIT_LABELS: Final = ("< 5 min", "5–15 min", "15–60 min", "1–4 h", "4–24 h", "> 24 h")
 _WAIT_TONES: Final[tuple[str, ...]] = ("grey", "grey", "grey", "grey", "amber", "red")
 
@@ -98,7 +98,8 @@ def _at_risk(amounts: Iterable[tuple[str, int, int]]) -> Stat:
     )
 
 
-def tabs_of(asked: Asked, backlog: Backlog) -> tuple[Tab, ...]:
+def tabs_of(address: Address, backlog: Backlog) -> tuple[Tab, ...]:
+    """The views, under the same filters. Counts are those of whole views: none beside a narrowed one."""
     counts = {
         View.NEEDS_DECISION: backlog.waiting,
         View.SOON: backlog.soon,
@@ -106,65 +107,61 @@ def tabs_of(asked: Asked, backlog: Backlog) -> tuple[Tab, ...]:
         View.LOOKING_UP: backlog.looking_up,
         View.RETRYING: backlog.retrying,
     }
-    queue = reverse("queue")
+    asked = address.asked
     return tuple(
         Tab(
             label=label,
-            href=queue if view is View.NEEDS_DECISION else f"{queue}?view={view}",
+            href=address.href(view="" if view is View.NEEDS_DECISION else str(view)),
             current=view is asked.view,
-            count=capped(counts[view], COUNT_MAX) if counts.get(view) else "",
+            count=capped(counts[view], COUNT_MAX) if counts.get(view) and not asked.narrowed else "",
             hot=view in (View.SOON, View.CONFLICT),
         )
         for view, label in TITLES.items()
     )
 
 
-def filters_of(listed: Listed, asked: Asked, *, age: str, minimum: str) -> tuple[Filter, ...]:
-    shows = [(str(need), label) for need, label in NEEDS.items()]
-    return (
-        Filter(name="view", label="View", value=str(asked.view), input_type="hidden"),
-        Filter(
-            name="q",
-            label="Operation id, key, run, external id or receipt",
-            value=asked.text,
-            placeholder="op_…, key or run_…",
-            grows=True,
-        ),
-        Filter(
-            name="provider",
-            label="Provider",
-            choices=_choices("Any provider", [(one, one) for one in listed.providers], asked.provider),
-        ),
-        Filter(
-            name="flow",
-            label="Flow",
-            choices=_choices("Any flow", [(one, one) for one in listed.flows], asked.flow),
-        ),
-        Filter(name="shows", label="Asked because", choices=_choices("Any reason", shows, asked.shows)),
-        Filter(name="age", label="Waiting", choices=_choices("Any time", list(_AGE_LABELS.items()), age)),
-        Filter(
-            name="min",
-            label="At risk, at least",
-            value=minimum,
-            placeholder="0.00",
-            input_type="text",
-        ),
-    )
+# What would be listed in a view, and why it may be empty.
+_EMPTY: Final = {
+    View.SOON: (
+        "No key or time limit ends within an hour",
+        "A case comes here when less than an hour is left to repeat it under its key, or to decide it.",
+    ),
+    View.CONFLICT: (
+        "No effects beyond what was intended",
+        "A case comes here when its provider shows more effects than one, or evidence contradicts itself.",
+    ),
+    View.LOOKING_UP: (
+        "Nothing is being looked up",
+        "A case comes here while its provider is asked; every case is settled, or waits for a person.",
+    ),
+    View.RETRYING: (
+        "No retry is under way",
+        "A case comes here when one more request under the same key was granted, until its outcome is known.",
+    ),
+    View.RESOLVED: (
+        "Nothing has been settled yet",
+        "Cases stay here after they are settled, by evidence or by a person, newest first.",
+    ),
+}
 
 
-def _choices(any_label: str, offered: Iterable[tuple[str, str]], chosen: str) -> tuple[Choice, ...]:
-    listed = [Choice(value="", label=any_label)]
-    listed += [Choice(value=value, label=label, selected=value == chosen) for value, label in offered]
-    return tuple(listed)
-
-
-def empty_of(asked: Asked, backlog: Backlog) -> EmptyState:
-    if asked.narrowed or asked.after:
+def empty_of(address: Address, backlog: Backlog) -> EmptyState:
+    """Say what would appear in this list and why there is nothing."""
+    asked = address.asked
+    if asked.narrowed:
+        filters = plural(len(address.words) - ("view" in address.words), "filter")
         return EmptyState(
             title="No case here matches",
-            text="None of the cases that you can see has all of this. Take a filter away to see more.",
+            text=f"Cases of “{TITLES[asked.view]}” that match {filters} would be listed here; "
+            "none that you can see does. Take a filter away to see more.",
             icon="list-filter",
-            action=Link("Show all of this view", f"{reverse('queue')}?view={asked.view}"),
+            action=Link("Show all of this view", cleared(address)),
+        )
+    if asked.after:
+        return EmptyState(
+            title="The list ends here",
+            text="The cases that stood here have moved on or were settled since the page before was read.",
+            action=Link("Back to the start of the list", address.href()),
         )
     if asked.view is View.NEEDS_DECISION:
         one = backlog.looking_up == 1
@@ -174,4 +171,10 @@ def empty_of(asked: Asked, backlog: Backlog) -> EmptyState:
             text=f"{looking} being looked up. A case comes here only if lookups can’t settle it.",
             action=Link("See what is being looked up", f"{reverse('queue')}?view=looking_up"),
         )
-    return EmptyState(title="No cases", text="Nothing is in this state now.")
+    title, text = _EMPTY[asked.view]
+    return EmptyState(title=title, text=text)
+
+
+def cleared(address: Address) -> str:
+    """The same view under no filter."""
+    return address.href(**dict.fromkeys(NARROWING, ""))

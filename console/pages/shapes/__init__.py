@@ -22,6 +22,7 @@ from console.pages.shapes.case import (
     DecisionForm,
     DecisionMade,
     DecisionPanel,
+    DeskView,
     DiffRow,
     DiffView,
     Draft,
@@ -78,6 +79,7 @@ from console.pages.shapes.provider import (
     TrialResult,
 )
 from console.pages.shapes.queue import (
+    Chip,
     QueueGroup,
     QueueNews,
     QueuePage,
@@ -118,6 +120,7 @@ __all__ = [
     "BudgetView",
     "CasePage",
     "Change",
+    "Chip",
     "Choice",
     "Code",
     "Consequence",
@@ -126,6 +129,7 @@ __all__ = [
     "DecisionForm",
     "DecisionMade",
     "DecisionPanel",
+    "DeskView",
     "DiffRow",
     "DiffView",
     "Draft",

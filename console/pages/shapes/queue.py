@@ -67,6 +67,15 @@ class QueueGroup:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Chip:
+    """One filter that narrows the list; `href` is the same list without it."""
+
+    name: str
+    value: str
+    href: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class QueueNews:
     """What changed since the list was read; shown as a pill that moves no row."""
 
@@ -88,6 +97,8 @@ class QueuePage:
     waits: tuple[WaitBucket, ...] = ()
     tabs: tuple[Tab, ...] = ()
     filters: tuple[Filter, ...] = ()
+    chips: tuple[Chip, ...] = ()
+    clear_href: str = ""
     news: QueueNews | None = None
     poll_href: str = ""
     next: NextPage | None = None

@@ -121,6 +121,8 @@ def test_filters_in_the_address_narrow_the_list(operator: Client) -> None:
     for query, expected in (
         (f"provider={cases.PAYMENTS}", refund),
         ("flow=restock-agent", order),
+        ("tool=place_order", order),
+        ("finding=not_found&tool=create_refund", refund),
         ("min=500", refund),
         ("min=€1,000.00", refund),
         ("age=1h", order),
@@ -133,11 +135,20 @@ def test_filters_in_the_address_narrow_the_list(operator: Client) -> None:
         (f"provider={cases.PAYMENTS}&flow=refund-agent&min=1240", refund),
     ):
         assert shown(operator, f"/?{query}") == [expected.case_id], query
-    for query in ("q=op_nothing", "min=1241", "provider=nobody", "shows=mismatch", "q=PO", "q=%00"):
+    for query in (
+        "q=op_nothing",
+        "min=1241",
+        "provider=nobody",
+        "finding=mismatch",
+        "reason=parked",
+        "tool=nothing",
+        "q=PO",
+        "q=%00",
+    ):
         page = page_of(operator, f"/?{query}")
         expected_all = query == "q=%00"
         assert (page.groups != ()) is expected_all, query
-    assert shown(operator, "/?shows=not_found&age=15min") == [order.case_id]
+    assert shown(operator, "/?reason=not_found&age=15min") == [order.case_id]
 
 
 def test_a_minimum_counts_in_each_currencys_own_units(operator: Client) -> None:
@@ -151,9 +162,39 @@ def test_links_and_forms_keep_the_filters(operator: Client) -> None:
     opened = cases.needs_decision()
     more_cases(opened, 60)
     page = page_of(operator, f"/?provider={cases.PAYMENTS}&age=&q=")
-    assert page.next.href.startswith(f"?provider={cases.PAYMENTS}&after=")
+    assert page.next.href.startswith(f"/?provider={cases.PAYMENTS}&after=")
+    assert page_of(operator, page.next.href).chips == page.chips
+    assert all(f"provider={cases.PAYMENTS}" in tab.href for tab in page.tabs)
+    assert f"provider={cases.PAYMENTS}" in page.poll_href
+    assert "after=" not in page.tabs[1].href
     body = operator.get("/?view=soon").content.decode()
     assert '<input type="hidden" name="view" value="soon">' in body
+
+
+def test_each_filter_is_a_chip_whose_link_takes_that_one_away(operator: Client) -> None:
+    cases.needs_decision()
+    path = (
+        f"/?view=soon&q=ORD&provider={cases.PAYMENTS}&flow=f&tool=refund"
+        "&finding=not_found&reason=parked&age=4h&min=€1,000"
+    )
+    page = page_of(operator, path)
+    assert [(chip.name, chip.value) for chip in page.chips] == [
+        ("Named", "ORD"),
+        ("Provider", cases.PAYMENTS),
+        ("Flow", "f"),
+        ("Tool", "Refund"),
+        ("Last finding", "Not found: not proof"),
+        ("Asked because", "The lookups keep failing"),
+        ("Waiting", "over 4 h"),
+        ("At risk, at least", "1000"),
+    ]
+    for chip in page.chips:
+        left = page_of(operator, chip.href).chips
+        assert [one.name for one in left] == [one.name for one in page.chips if one.name != chip.name]
+    assert page.clear_href == "/?view=soon"
+    chosen = {field.name: [one.value for one in field.choices if one.selected] for field in page.filters}
+    assert chosen["flow"] == ["f"], "a choice that nobody offers any more stays chosen"
+    assert page_of(operator, "/?age=nonsense&min=none&view=nonsense").chips == ()
 
 
 # --- Pages, news ----------------------------------------------------------------------------------------
@@ -173,7 +214,7 @@ def test_pages_follow_one_another_without_a_gap_or_a_repeat(operator: Client, vi
         rows = [row.case_id for group in page.groups for row in group.rows]
         assert len(rows) <= queue.PAGE_ROWS
         seen += rows
-        path = f"/{page.next.href}" if page.next else ""
+        path = page.next.href if page.next else ""
         pages += 1
     assert pages == 3
     assert len(seen) == len(set(seen)) == 120
@@ -198,12 +239,28 @@ def test_the_pill_counts_what_came_since_and_moves_no_row(operator: Client) -> N
     assert "<table" not in body
 
 
+def test_the_pill_counts_what_came_into_this_list_and_leads_back_to_it(operator: Client) -> None:
+    page = page_of(operator, "/?tool=place_order")
+    cases.needs_decision()
+    assert operator.get(page.poll_href).content.decode().strip() == ""
+    cases.needs_decision(Effect(tool="place_order", provider=cases.SUPPLIER, minor=100))
+    body = operator.get(page.poll_href).content.decode()
+    assert "1 new: show them" in body
+    assert 'href="/?tool=place_order"' in body
+
+
 def test_an_empty_queue_says_what_is_going_on(operator: Client) -> None:
     cases.open_case()
     page = page_of(operator, "/")
     assert page.empty.title == "Nothing needs a decision"
     assert "1 operation is being looked up" in page.empty.text
     assert page_of(operator, "/?q=op_x").empty.title == "No case here matches"
+    for view in list(queue.View):
+        if view is not queue.View.LOOKING_UP:
+            empty = page_of(operator, f"/?view={view}").empty
+            assert "come" in empty.text or "stay" in empty.text, view
+    past_the_end = queue.keyset.pack(timezone.now() + timedelta(days=999), 0, "case_x")
+    assert page_of(operator, f"/?after={past_the_end}").empty.title == "The list ends here"
 
 
 # --- The backlog ----------------------------------------------------------------------------------------
