@@ -13,7 +13,7 @@ from django.contrib.auth.models import AbstractUser
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
-from django.db.models.functions import Now
+from django.db.models.functions import Lower, Now
 
 from runs.ids import new_id
 from runs.models import ID_LENGTH, NAME_LENGTH, Team
@@ -22,6 +22,9 @@ from runs.refusals import Invalid
 TOKEN_MARK = "rec_"  # noqa: S105 - what every token starts with, so that a leaked one is recognised
 # 256 random bits: a stored SHA-256 can't be guessed back, so no slow hash is needed at each call.
 TOKEN_BYTES = 32
+# A view's name is read in a row of tabs; its filters are an address that every browser and proxy takes.
+VIEW_NAME_LENGTH = 40
+VIEW_QUERY_LENGTH = 1_500
 
 
 class Role(models.TextChoices):
@@ -61,6 +64,47 @@ class Person(AbstractUser):
     def has_role(self, *roles: Role) -> bool:
         """Whether the person holds at least one of these roles."""
         return not set(roles).isdisjoint(self.roles)
+
+
+class ViewReach(models.TextChoices):
+    """Who finds a saved view in the queue."""
+
+    PRIVATE = "private", "Only me"
+    SHARED = "shared", "Everybody in the team"
+
+
+class SavedView(models.Model):
+    """Filters of the queue under a name. `saved_views` is the only writer."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    owner = models.ForeignKey(Person, on_delete=models.CASCADE, related_name="saved_views", db_index=False)
+    # Only a shared one belongs to a team.
+    team = models.ForeignKey(
+        Team, on_delete=models.CASCADE, related_name="saved_views", null=True, blank=True, db_index=False
+    )
+    name = models.CharField(max_length=VIEW_NAME_LENGTH)
+    # The words of the address, without the place in the list.
+    query = models.CharField(max_length=VIEW_QUERY_LENGTH)
+    reach = models.CharField(max_length=10, choices=ViewReach.choices)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(reach=ViewReach.PRIVATE.value, team__isnull=True)
+                | Q(reach=ViewReach.SHARED.value, team__isnull=False),
+                name="view_shared_has_its_team",
+            ),
+            models.UniqueConstraint(
+                "owner", Lower("name"), condition=Q(reach="private"), name="view_name_once_for_a_person"
+            ),
+            models.UniqueConstraint(
+                "team", Lower("name"), condition=Q(reach="shared"), name="view_name_once_in_a_team"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class ApiTokenQuerySet(models.QuerySet["ApiToken"]):

@@ -9,17 +9,32 @@ from django.shortcuts import render
 
 from console.pages.guards import Viewer, page
 from console.pages.present.queue import news_of, queue_page
-from console.pages.present.queue_filters import read_address
+from console.pages.present.queue_filters import Address, read_address
+from console.pages.present.saved_views import Typed, saved_views_of
 from console.queries.queue import count_new, list_cases
+from console.saved_views import views_of
 from runs.refusals import Invalid
 
 
 @page("GET", "HEAD")
 def queue(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """List the cases of a view; filters and place are in the address."""
-    address = read_address(request.GET)
+    return show_queue(request, viewer, read_address(request.GET))
+
+
+def show_queue(
+    request: HttpRequest, viewer: Viewer, address: Address, *, typed: Typed | None = None, status: int = 200
+) -> HttpResponse:
+    """The whole page; `typed` is what the form of saved views had in it when it was refused."""
     listed = list_cases(teams=viewer.teams, asked=address.asked)
-    return render(request, "queue.html", {"page": queue_page(listed, address)})
+    saved = saved_views_of(
+        views_of(viewer.person, teams=viewer.teams),
+        address,
+        person=viewer.person,
+        teams=viewer.teams,
+        typed=typed or Typed(),
+    )
+    return render(request, "queue.html", {"page": queue_page(listed, address, saved=saved)}, status=status)
 
 
 @page("GET", "HEAD")

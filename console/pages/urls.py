@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.pages import case, effects, providers, queue, runs, search, session
+from console.pages import case, desk, effects, providers, queue, runs, saved_views, search, session
 
 urlpatterns = [
     path("", queue.queue, name="queue"),
     path("queue/news/", queue.queue_news, name="queue_news"),
+    path("queue/next/", desk.queue_next, name="queue_next"),
+    path("queue/views/", saved_views.view_save, name="view_save"),
+    path("queue/views/<str:view_id>/removal/", saved_views.view_remove, name="view_remove"),
     path("cases/<str:case_id>/", case.case, name="case"),
+    path("cases/<str:case_id>/desk/", desk.case_desk, name="case_desk"),
+    path("cases/<str:case_id>/claim/", desk.case_claim, name="case_claim"),
+    path("cases/<str:case_id>/claim/release/", desk.case_release, name="case_release"),
+    path("cases/<str:case_id>/claim/takeover/", desk.case_takeover, name="case_takeover"),
     path("cases/<str:case_id>/decision/", case.case_decide, name="case_decide"),
     path("cases/<str:case_id>/lookup/", case.case_lookup, name="case_lookup"),
     path("cases/<str:case_id>/withdrawal/", case.case_withdraw, name="case_withdraw"),

@@ -32,6 +32,7 @@ from console.pages.shapes import (
     QueueNews,
     QueuePage,
     QueueRow,
+    SavedViews,
     Tone,
 )
 from console.queries.backlog import COUNT_MAX, Backlog
@@ -49,7 +50,7 @@ _ORDERS: Final = {
 }
 
 
-def queue_page(listed: Listed, address: Address) -> QueuePage:
+def queue_page(listed: Listed, address: Address, *, saved: SavedViews) -> QueuePage:
     """Lay out one page; every link that stays in the queue keeps the filters of the address."""
     asked, backlog = address.asked, listed.backlog
     shown = len(listed.rows)
@@ -66,6 +67,7 @@ def queue_page(listed: Listed, address: Address) -> QueuePage:
         filters=filters_of(listed, address),
         chips=chips_of(address),
         clear_href=cleared(address) if asked.narrowed else "",
+        saved=saved,
         poll_href=f"{reverse('queue_news')}?{urlencode({**address.words, 'since': listed.now.isoformat()})}",
         next=_next(listed, address),
         empty=None if shown else empty_of(address, backlog),

@@ -84,6 +84,8 @@ from console.pages.shapes.queue import (
     QueueNews,
     QueuePage,
     QueueRow,
+    SavedViewRow,
+    SavedViews,
     Stat,
     WaitBucket,
 )
@@ -168,6 +170,8 @@ __all__ = [
     "RunListPage",
     "RunPage",
     "RunRow",
+    "SavedViewRow",
+    "SavedViews",
     "SearchHit",
     "SearchPage",
     "Shell",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from console.pages.shapes.parts import Badge, Counts, EmptyState, Filter, KeyWindow, NextPage, Tab
+from console.pages.shapes.parts import Badge, Choice, Counts, EmptyState, Filter, KeyWindow, NextPage, Tab
 from console.pages.shapes.text import Answer, Phrase, Tone
 from runs.money import Money
 
@@ -76,6 +76,33 @@ class Chip:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SavedViewRow:
+    """One saved view; `note` says who sees it, `remove_href` is "" where it isn't the viewer's to remove."""
+
+    name: str
+    href: str
+    current: bool
+    note: str
+    remove_href: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SavedViews:
+    """The saved views, and the form over the list as it is narrowed now; `save_href` "" offers none.
+
+    `name` and the chosen reach are what somebody had typed, `refusal` why it wasn't kept.
+    """
+
+    rows: tuple[SavedViewRow, ...]
+    save_href: str
+    query: str
+    name: str
+    name_length_max: int
+    reaches: tuple[Choice, ...]
+    refusal: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class QueueNews:
     """What changed since the list was read; shown as a pill that moves no row."""
 
@@ -99,6 +126,7 @@ class QueuePage:
     filters: tuple[Filter, ...] = ()
     chips: tuple[Chip, ...] = ()
     clear_href: str = ""
+    saved: SavedViews | None = None
     news: QueueNews | None = None
     poll_href: str = ""
     next: NextPage | None = None

@@ -23,11 +23,18 @@ from tests.integration.api.world import Caller, World, read_reply, rows, run_bod
 # Provider files are read at start-up; their faults are an administrator's and reach no caller. What a
 # provider's own page does isn't in the API: these reach people, on that page, as sentences.
 NEVER_ANSWERED = {
+    "view_name_taken",
+    "too_many_views",
+    "not_your_view",
     "declaration_invalid",
     "cannot_be_asked",
     "contract_moved",
     "loosening_needs_approval",
     "nothing_tightened",
+    "case_taken",
+    "case_settled",
+    "claim_gone",
+    "nothing_to_take",
 }
 
 
