@@ -24,6 +24,8 @@ class Deed(StrEnum):
     LOOK_UP = "look_up"
     # Attach what they found out to a case; it settles nothing by itself.
     ATTACH = "attach"
+    # Work on a case with others: claim it, note something, put it off.
+    WORK = "work"
     # Take a worker's lease away.
     REVOKE_LEASE = "revoke_lease"
     # Take back a granted retry that nobody has used.
@@ -41,6 +43,7 @@ ROLES_BY_DEED: Final[dict[Deed, tuple[Role, ...]]] = {
     Deed.DECIDE: (Role.OPERATOR,),
     Deed.LOOK_UP: (Role.OPERATOR, Role.APPROVER),
     Deed.ATTACH: (Role.OPERATOR, Role.APPROVER),
+    Deed.WORK: (Role.OPERATOR, Role.APPROVER),
     Deed.REVOKE_LEASE: (Role.OPERATOR,),
     Deed.WITHDRAW_RETRY: (Role.OPERATOR,),
     Deed.TEST_LOOKUP: (Role.OPERATOR,),
@@ -68,6 +71,8 @@ def why_not(person: Person, deed: Deed) -> str:
             what = "and lookups are asked for by operators and approvers"
         case Deed.ATTACH:
             what = "and evidence is attached by operators and approvers"
+        case Deed.WORK:
+            what = "and cases are worked on by operators and approvers"
         case Deed.REVOKE_LEASE:
             what = "and leases are revoked by operators"
         case Deed.WITHDRAW_RETRY:

@@ -11,6 +11,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 import reconciliation.webhook_models  # noqa: F401
+import reconciliation.work_models  # noqa: F401
 
 # With these imports Django knows the tables of those modules too.
 from reconciliation.gate_models import BECAUSE_LENGTH_MAX

@@ -11,6 +11,7 @@ from console.access import Deed
 from console.pages.forms import DecisionForm, idempotency_key_of, read_form
 from console.pages.guards import Viewer, page, wants_partial
 from console.pages.present.case import case_page
+from console.pages.present.desk import TakeoverDraft
 from console.pages.present.review import (
     decided_banner,
     kept_facts,
@@ -28,6 +29,7 @@ from reconciliation.lookups import ask_again
 from reconciliation.retries import withdraw_grant
 from reconciliation.reviewing import review
 from reconciliation.states import Action
+from reconciliation.working import be_there
 from runs.ids import new_id
 from runs.refusals import Invalid, Refusal
 
@@ -43,19 +45,20 @@ _FIELDS = {
 
 @page("GET", "HEAD")
 def case(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
-    """Show the case as it stands."""
-    read = _read(request, viewer, case_id)
+    """Show the case as it stands, to somebody who is now seen to look at it and keeps their claim by it."""
+    arrive(viewer, case_id, used=True)
+    read = read_for(request, viewer, case_id)
     made = request.GET.get("decided", "")
     decision = next((one for one in read.decisions if one.pk == made), None)
     banner = decided_banner(read, decision) if decision is not None else None
-    return _show(request, viewer, read, DecisionForm(), banner=banner)
+    return show_case(request, viewer, read, DecisionForm(), banner=banner)
 
 
 @page("GET", "HEAD")
 def case_live(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
     """The verdict, questions and comparison, asked for again while something is under way."""
-    read = _read(request, viewer, case_id)
-    return _show(request, viewer, read, DecisionForm(), template="case.html#live")
+    read = read_for(request, viewer, case_id)
+    return show_case(request, viewer, read, DecisionForm(), template="case.html#live")
 
 
 @page("GET", "HEAD")
@@ -89,20 +92,20 @@ def case_decide(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpRespo
         draft = DecisionForm(take_draft(request, path=request.path))
         if not draft.fields:
             return HttpResponseRedirect(reverse("case", args=[case_id]) + "#decision")
-        return _show(request, viewer, _read(request, viewer, case_id), draft)
+        return show_case(request, viewer, read_for(request, viewer, case_id), draft)
     form = read_form(request.POST)
-    read = _read(request, viewer, case_id)
+    read = read_for(request, viewer, case_id)
     why_not = viewer.why_not(Deed.DECIDE)
     if why_not:
         return _refused(request, viewer, case_id, form, refused_banner(why_not, kept=True), status=403)
     if request.POST.get("step") == "edit":
         # Back from the review without a script: nothing is recorded and nothing is lost.
-        return _show(request, viewer, read, form)
+        return show_case(request, viewer, read, form)
     action = form.action
     status = read.judged.assessment.action(action) if action is not None else None
     errors = form.check(permission=status.permission if status is not None else None)
     if errors or action is None:
-        return _show(request, viewer, read, form, errors=errors, status=422)
+        return show_case(request, viewer, read, form, errors=errors, status=422)
     try:
         if request.POST.get("step") == "record":
             return _record(viewer, read, form, action)
@@ -142,7 +145,7 @@ def _say(
     """The page of a refusal, from its own sentence; the case is read anew, for it may have moved."""
     match refusal:
         case DecisionStale():
-            read = _read(request, viewer, case_id)
+            read = read_for(request, viewer, case_id)
             banner = stale_banner(refusal, now=read.now, kept=True)
             return _refused(request, viewer, case_id, form, banner, status=409, read=read)
         case ActionLocked():
@@ -156,8 +159,8 @@ def _say(
         case Invalid():
             where = str(refusal.details.get("where", ""))
             error = FieldError(field=_FIELDS.get(where, "action"), sentence=refusal.sentence)
-            read = _read(request, viewer, case_id)
-            return _show(request, viewer, read, form, errors=(error,), status=422)
+            read = read_for(request, viewer, case_id)
+            return show_case(request, viewer, read, form, errors=(error,), status=422)
         case _:
             raise refusal
 
@@ -172,8 +175,8 @@ def _refused(
     status: int,
     read: CaseRead | None = None,
 ) -> HttpResponse:
-    shown = read or _read(request, viewer, case_id)
-    return _show(request, viewer, shown, form, banner=banner, status=status)
+    shown = read or read_for(request, viewer, case_id)
+    return show_case(request, viewer, shown, form, banner=banner, status=status)
 
 
 @page("POST")
@@ -192,14 +195,14 @@ def case_lookup(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpRespo
 @page("POST")
 def case_withdraw(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
     """Take a granted retry back while it is unused."""
-    read = _read(request, viewer, case_id)
+    read = read_for(request, viewer, case_id)
     form = read_form(request.POST)
     why_not = viewer.why_not(Deed.WITHDRAW_RETRY)
     if why_not:
         return _refused(request, viewer, case_id, form, refused_banner(why_not, kept=True), status=403)
     errors = tuple(one for one in form.check(permission=None) if one.field == "reason")
     if errors:
-        return _show(request, viewer, read, form, errors=errors, status=422)
+        return show_case(request, viewer, read, form, errors=errors, status=422)
     withdrawn = withdraw_grant(
         case_id=case_id, team=read.case.team_id, actor=viewer.actor, reason=form["reason"].strip()
     )
@@ -210,11 +213,18 @@ def case_withdraw(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpRes
     return HttpResponseRedirect(reverse("case", args=[case_id]))
 
 
-def _read(request: HttpRequest, viewer: Viewer, case_id: str) -> CaseRead:
+def arrive(viewer: Viewer, case_id: str, *, used: bool) -> None:
+    """Note that the person's page of the case is open, and keep their claim if they have one. `NotFound`."""
+    found = find_case(case_id, teams=viewer.teams)
+    be_there(case_id=found.pk, worker=viewer.worker, used=used)
+
+
+def read_for(request: HttpRequest, viewer: Viewer, case_id: str) -> CaseRead:
+    """The case as this person may see it. Raises `NotFound`."""
     return read_case(case_id, teams=viewer.teams, evidence_before=request.GET.get("evidence_before", "")[:64])
 
 
-def _show(
+def show_case(
     request: HttpRequest,
     viewer: Viewer,
     read: CaseRead,
@@ -224,7 +234,9 @@ def _show(
     banner: Banner | None = None,
     status: int = 200,
     template: str = "case.html",
+    takeover: TakeoverDraft | None = None,
 ) -> HttpResponse:
+    """The page of the case as read, with what the person had typed and what came of it."""
     shown = case_page(
         read,
         form=form,
@@ -234,6 +246,9 @@ def _show(
         look_up_why_not=viewer.why_not(Deed.LOOK_UP),
         may_withdraw=not viewer.why_not(Deed.WITHDRAW_RETRY),
         recorded_as=viewer.name,
+        actor=viewer.actor.id,
+        work_why_not=viewer.why_not(Deed.WORK),
+        takeover=takeover,
         kept=kept_facts(form) if form.fields else (),
     )
     return render(request, template, {"page": shown}, status=status)

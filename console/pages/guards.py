@@ -16,6 +16,7 @@ from console import access
 from console.access import Deed
 from console.models import Person
 from console.pages.session import signed_in
+from reconciliation.working import Worker
 from runs.actors import Actor
 from runs.refusals import Invalid, NotFound
 
@@ -36,6 +37,10 @@ class Viewer:
     @property
     def name(self) -> str:
         return str(self.person)
+
+    @property
+    def worker(self) -> Worker:
+        return Worker(actor=self.actor, name=self.name)
 
     def why_not(self, deed: Deed) -> str:
         """ "" if they may, else the sentence that says why not."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from console.queries.desk import Desk, desk_of
 from console.queries.people import Names
 from console.queries.queue import Place, place_of
 from reconciliation.cases import extra_minor
@@ -59,6 +60,8 @@ class CaseRead:
     names: Names
     # Why it isn't being looked up this instant; None once it is settled.
     waiting: Waiting | None
+    # Who works on it, and who looks at it.
+    desk: Desk
 
     @property
     def step_number(self) -> int:
@@ -116,6 +119,7 @@ def read_case(case_id: str, *, teams: Sequence[str], evidence_before: str = "") 
         place=place_of(case, teams=teams),
         names=Names(actors | {one.actor for one in decisions}),
         waiting=None if case.state == CaseState.RESOLVED else why_waiting(case, now),
+        desk=desk_of(case, now=now),
     )
 
 

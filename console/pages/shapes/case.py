@@ -243,6 +243,27 @@ DecisionPanel = DecisionForm | DecisionMade | DecisionClosed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class DeskView:
+    """Who works on the case and who looks at it, and what this person can do about that.
+
+    `lines` is what the poll at `live_href` asks for again. At most one of the addresses for claiming, giving
+    back and taking over is there; `takeover_number` names the claim that the person saw.
+    """
+
+    lines: Phrase
+    tone: Tone
+    live_href: str = ""
+    claim_href: str = ""
+    release_href: str = ""
+    takeover_href: str = ""
+    takeover_number: int = 0
+    takeover_reason: str = ""
+    takeover_error: str = ""
+    holder: str = ""
+    reason_length_min: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CasePage:
     """`case.html`. The heading is the human question: "Did the refund of €1,240.00 happen?"
 
@@ -284,6 +305,7 @@ class CasePage:
     news_href: str = ""
     news: Banner | None = None
     mobile_note: str = ""
+    desk: DeskView | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,0 +1,125 @@
+"""Working on a case with others: who is there, claim it, give it back, take it over, take the next."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+
+from console.access import Deed
+from console.pages.case import arrive, read_for, show_case
+from console.pages.forms import DecisionForm, clean
+from console.pages.guards import Viewer, page
+from console.pages.present.desk import TakeoverDraft, desk_lines, unchanged_banner
+from console.queries.cases import find_case
+from console.queries.desk import desk_of
+from reconciliation.working import (
+    REASON_LENGTH_MAX,
+    CaseSettled,
+    CaseTaken,
+    ClaimGone,
+    NothingToTake,
+    claim_case,
+    next_for,
+    release,
+    take_over,
+)
+from runs.locking import database_now
+from runs.refusals import Invalid
+
+
+@page("GET", "HEAD")
+def case_desk(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
+    """Who works on the case and who looks at it; asking says that this page is open still."""
+    arrive(viewer, case_id, used=False)
+    desk = desk_of(find_case(case_id, teams=viewer.teams), now=database_now())
+    lines = desk_lines(desk, actor=viewer.actor.id)
+    return render(request, "case.html#desk", {"page": {"desk": {"lines": lines}}})
+
+
+@page("POST")
+def case_claim(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
+    """Claim the case for ten minutes."""
+    found = find_case(case_id, teams=viewer.teams)
+    why_not = viewer.why_not(Deed.WORK)
+    if why_not:
+        return _refused(request, viewer, case_id, why_not, status=403)
+    try:
+        claim_case(case_id=found.pk, team=found.team_id, worker=viewer.worker)
+    except (CaseTaken, CaseSettled) as refusal:
+        return _refused(request, viewer, case_id, refusal.sentence, status=409)
+    return _back(case_id)
+
+
+@page("POST")
+def case_release(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
+    """Give the person's own claim back."""
+    found = find_case(case_id, teams=viewer.teams)
+    try:
+        release(case_id=found.pk, team=found.team_id, worker=viewer.worker)
+    except ClaimGone as refusal:
+        return _refused(request, viewer, case_id, refusal.sentence, status=409)
+    messages.info(request, "You gave the case back. Colleagues can claim it now.")
+    return _back(case_id)
+
+
+@page("POST")
+def case_takeover(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
+    """Take a colleague's claim over, with a reason that stays on record."""
+    found = find_case(case_id, teams=viewer.teams)
+    why_not = viewer.why_not(Deed.WORK)
+    number = request.POST.get("number", "")
+    draft = TakeoverDraft(reason=clean(request.POST.get("reason", ""))[: REASON_LENGTH_MAX * 4])
+    if why_not:
+        return _refused(request, viewer, case_id, why_not, status=403, takeover=draft)
+    try:
+        take_over(
+            case_id=found.pk,
+            team=found.team_id,
+            worker=viewer.worker,
+            reason=draft.reason,
+            seen_number=int(number) if number.isdecimal() and len(number) < 9 else 0,
+        )
+    except Invalid as refusal:
+        wrong = TakeoverDraft(reason=draft.reason, error=refusal.sentence)
+        read = read_for(request, viewer, case_id)
+        return show_case(request, viewer, read, DecisionForm(), status=422, takeover=wrong)
+    except (CaseTaken, CaseSettled) as refusal:
+        return _refused(request, viewer, case_id, refusal.sentence, status=409, takeover=draft)
+    messages.info(request, "You work on this case now. Your reason is on record.")
+    return _back(case_id)
+
+
+@page("POST")
+def queue_next(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Claim the most urgent case that nobody works on, and go to it."""
+    why_not = viewer.why_not(Deed.WORK)
+    if why_not:
+        messages.error(request, why_not)
+        return HttpResponseRedirect(reverse("queue"))
+    try:
+        claim = next_for(teams=viewer.teams, worker=viewer.worker)
+    except NothingToTake as refusal:
+        messages.info(request, refusal.sentence)
+        return HttpResponseRedirect(reverse("queue"))
+    return _back(claim.case_id)
+
+
+def _back(case_id: str) -> HttpResponse:
+    return HttpResponseRedirect(reverse("case", args=[case_id]))
+
+
+def _refused(
+    request: HttpRequest,
+    viewer: Viewer,
+    case_id: str,
+    sentence: str,
+    *,
+    status: int,
+    takeover: TakeoverDraft | None = None,
+) -> HttpResponse:
+    """The page of the case with the refusal's own sentence; what was typed is kept."""
+    banner = unchanged_banner(sentence, kept=takeover is not None)
+    read = read_for(request, viewer, case_id)
+    return show_case(request, viewer, read, DecisionForm(), banner=banner, status=status, takeover=takeover)

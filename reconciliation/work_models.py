@@ -1,0 +1,60 @@
+"""Who works on a case, and who has its page open: for people, and nothing that a rule follows from.
+
+`working` is the only writer. Whether a decision counts is settled by the case's version alone.
+"""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+
+from runs.models import NAME_LENGTH
+
+
+class CaseClaim(models.Model):
+    """Who works on a case until when. One row a case, for the latest claim; past `until_at` nobody does."""
+
+    case = models.OneToOneField(
+        "reconciliation.Case", on_delete=models.PROTECT, primary_key=True, related_name="claim"
+    )
+    # Grows with every change of hands, so that a takeover names the claim that it is about.
+    number = models.IntegerField(default=1)
+    actor = models.CharField(max_length=NAME_LENGTH)
+    actor_name = models.CharField(max_length=NAME_LENGTH, blank=True)
+    claimed_at = models.DateTimeField()
+    # When the person last opened the page or did something there; an open page alone doesn't count.
+    used_at = models.DateTimeField()
+    until_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(number__gte=1), name="case_claim_numbered_from_one"),
+            models.CheckConstraint(condition=~Q(actor=""), name="case_claim_is_somebodys"),
+            models.CheckConstraint(
+                condition=Q(used_at__gte=F("claimed_at"), until_at__gte=F("claimed_at")),
+                name="case_claim_ends_after_it_began",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"claim {self.number} of {self.case_id}"
+
+
+class CasePresence(models.Model):
+    """When a person's page of a case was last heard of. Not in the audit log: looking changes nothing."""
+
+    id = models.BigAutoField(primary_key=True)
+    case = models.ForeignKey(
+        "reconciliation.Case", on_delete=models.PROTECT, related_name="presences", db_index=False
+    )
+    actor = models.CharField(max_length=NAME_LENGTH)
+    actor_name = models.CharField(max_length=NAME_LENGTH, blank=True)
+    seen_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["case", "actor"], name="case_presence_once_for_each"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.actor} at {self.case_id}"

@@ -1,0 +1,341 @@
+"""Working on cases together: claim one, keep it, give it back, take it over, take the next.
+
+A claim warns colleagues and decides nothing: whoever decides first, on the version that stands, has decided.
+It lasts ten minutes and is renewed while its page is in use, so that whatever a closed browser leaves behind
+ends by itself. The only writer of `CaseClaim` and `CasePresence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Final
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models.functions import Greatest
+
+from reconciliation.decisions import Forbidden, find_case
+from reconciliation.models import Case
+from reconciliation.states import CaseState
+from reconciliation.work_models import CaseClaim, CasePresence
+from runs import audit
+from runs.actors import Actor, ActorKind
+from runs.journal.evidence import storable_text
+from runs.locking import database_now
+from runs.models import NAME_LENGTH
+from runs.refusals import Invalid, Refusal
+
+# Long enough to phone a provider, short enough that a colleague needn't ask who went home.
+CLAIM_SECONDS: Final = 600
+# A page that is open and that nobody has loaded or used for so long keeps nothing.
+UNUSED_SECONDS_MAX: Final = 3_600
+# Pages ask every 15 seconds: two in a row may be lost before somebody counts as gone.
+PRESENT_SECONDS: Final = 50
+# What is older says nothing to anybody and is deleted with the next visit.
+PRESENCE_KEPT_SECONDS: Final = 3_600
+# More names than this are no help to anybody.
+PRESENT_MAX: Final = 20
+# As for a decision: a reason that an auditor can use has a few words in it.
+REASON_LENGTH_MIN: Final = 10
+REASON_LENGTH_MAX: Final = 4_000
+# Candidates read at once: how many colleagues can take one in the same moment before the list is read anew.
+CANDIDATES_MAX: Final = 20
+
+_QUEUE: Final = ("worsens_at", "-at_risk_minor", "id")
+
+
+class CaseTaken(Refusal):
+    """A colleague works on the case; details say who, since when and until when."""
+
+    word: ClassVar[str] = "case_taken"
+
+
+class CaseSettled(Refusal):
+    """The case is resolved: there is nothing to work on."""
+
+    word: ClassVar[str] = "case_settled"
+
+
+class ClaimGone(Refusal):
+    """The person's claim isn't theirs any more: it ended, or a colleague took it over."""
+
+    word: ClassVar[str] = "claim_gone"
+
+
+class NothingToTake(Refusal):
+    """No case of the person's teams waits for a decision without somebody at it."""
+
+    word: ClassVar[str] = "nothing_to_take"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worker:
+    """The person who works, as the audit log names them and as colleagues do."""
+
+    actor: Actor
+    name: str = ""
+
+
+def live_claims(now: datetime) -> QuerySet[CaseClaim]:
+    """The claims that last."""
+    return CaseClaim.objects.filter(until_at__gt=now)
+
+
+def claim_of(*, case_id: str, now: datetime) -> CaseClaim | None:
+    """The claim that lasts on this case, if any."""
+    return live_claims(now).filter(case=case_id).first()
+
+
+# --- Claim, give back, take over ----------------------------------------------------------------------------
+
+
+def claim_case(*, case_id: str, team: str | None, worker: Worker) -> CaseClaim:
+    """Claim a case that nobody works on; one's own claim is renewed. Owns its transaction.
+
+    Refuses in this order, having changed nothing: `NotFound`, `Forbidden`, `CaseSettled`, `CaseTaken`.
+    """
+    found = find_case(case_id=case_id, team=team)
+    _require_person(worker)
+    with transaction.atomic():
+        case, now = _lock(found)
+        held = claim_of(case_id=case.pk, now=now)
+        if held is not None and held.actor != worker.actor.id:
+            raise _taken(held)
+        return _renewed(held, now) if held is not None else _put(case, worker, now)
+
+
+def take_over(*, case_id: str, team: str | None, worker: Worker, reason: str, seen_number: int) -> CaseClaim:
+    """Take a colleague's claim over, and say why. Owns its transaction.
+
+    `seen_number` is that of the claim which the person saw; a claim that has ended meanwhile is simply
+    claimed. Refuses in this order, having changed nothing: `NotFound`, `Forbidden`, `Invalid`, `CaseSettled`,
+    and `CaseTaken` when it is another claim by now.
+    """
+    found = find_case(case_id=case_id, team=team)
+    _require_person(worker)
+    if not REASON_LENGTH_MIN <= len(reason.strip()) <= REASON_LENGTH_MAX:
+        raise Invalid(
+            f"Give a reason of {REASON_LENGTH_MIN} to {REASON_LENGTH_MAX:,} characters.", where="reason"
+        )
+    with transaction.atomic():
+        case, now = _lock(found)
+        held = claim_of(case_id=case.pk, now=now)
+        if held is not None and held.actor == worker.actor.id:
+            return _renewed(held, now)
+        if held is not None and held.number != seen_number:
+            raise _taken(held)
+        return _put(case, worker, now, reason=storable_text(reason.strip()), instead_of=held)
+
+
+def release(*, case_id: str, team: str | None, worker: Worker) -> None:
+    """Give one's claim back. Owns its transaction. Raises `NotFound`, `ClaimGone`."""
+    found = find_case(case_id=case_id, team=team)
+    with transaction.atomic():
+        case = Case.objects.select_for_update(no_key=True).get(pk=found.pk)
+        now = database_now()
+        held = claim_of(case_id=case.pk, now=now)
+        if held is None or held.actor != worker.actor.id:
+            raise _gone(held)
+        CaseClaim.objects.filter(pk=held.pk).update(until_at=now)
+        _append(case, worker.actor, "case.claim_released", after={"number": held.number})
+
+
+def renew(*, case_id: str, worker: Worker, used: bool) -> bool:
+    """Keep one's own claim for ten more minutes; False where there is none that lasts.
+
+    `used`: the person opened the page or did something. A page that merely stays open keeps the claim for at
+    most `UNUSED_SECONDS_MAX` after that.
+    """
+    now = database_now()
+    own = live_claims(now).filter(case=case_id, actor=worker.actor.id)
+    held = own.first()
+    if held is None:
+        return False
+    used_at = now if used else held.used_at
+    end = min(now + timedelta(seconds=CLAIM_SECONDS), used_at + timedelta(seconds=UNUSED_SECONDS_MAX))
+    # Asked again by actor: somebody may have taken it over since it was read.
+    return bool(own.update(used_at=Greatest("used_at", used_at), until_at=Greatest("until_at", end)))
+
+
+def _require_person(worker: Worker) -> None:
+    if worker.actor.kind is not ActorKind.PERSON:
+        raise Forbidden("Only a person works on a case.", actor=str(worker.actor.kind))
+
+
+def _lock(found: Case) -> tuple[Case, datetime]:
+    """Hold the case: every change of hands does, so that of two one comes first."""
+    case = Case.objects.select_for_update(no_key=True).get(pk=found.pk)
+    if case.state == CaseState.RESOLVED:
+        raise CaseSettled("This case is resolved: there is nothing left to work on.", case=case.pk)
+    return case, database_now()
+
+
+def _renewed(held: CaseClaim, now: datetime) -> CaseClaim:
+    held.used_at = now
+    held.until_at = max(held.until_at, now + timedelta(seconds=CLAIM_SECONDS))
+    held.save(update_fields=["used_at", "until_at"])
+    return held
+
+
+def _put(
+    case: Case, worker: Worker, now: datetime, *, reason: str = "", instead_of: CaseClaim | None = None
+) -> CaseClaim:
+    """Make the claim this person's. Needs the case's lock."""
+    before = CaseClaim.objects.filter(case=case).values_list("number", flat=True).first()
+    fields: dict[str, Any] = {
+        "number": (before or 0) + 1,
+        "actor": worker.actor.id,
+        "actor_name": storable_text(worker.name)[:NAME_LENGTH],
+        "claimed_at": now,
+        "used_at": now,
+        "until_at": now + timedelta(seconds=CLAIM_SECONDS),
+    }
+    made, _ = CaseClaim.objects.update_or_create(case=case, defaults=fields)
+    action = "case.claim_taken_over" if instead_of is not None else "case.claimed"
+    _append(
+        case,
+        worker.actor,
+        action,
+        before={"claimed_by": instead_of.actor} if instead_of is not None else {},
+        after={"number": made.number, "until": made.until_at.isoformat()},
+        reason=reason,
+    )
+    return made
+
+
+def _taken(held: CaseClaim) -> CaseTaken:
+    return CaseTaken(
+        f"{held.actor_name or held.actor} works on this case.",
+        case=held.case_id,
+        by=held.actor_name or held.actor,
+        number=held.number,
+        since=held.claimed_at.isoformat(),
+        until=held.until_at.isoformat(),
+    )
+
+
+def _gone(held: CaseClaim | None) -> ClaimGone:
+    if held is None:
+        return ClaimGone("Your claim on this case had ended already. Nothing else was changed.")
+    name = held.actor_name or held.actor
+    return ClaimGone(f"This claim isn’t yours any more: {name} works on the case now.", by=name)
+
+
+def _append(
+    case: Case,
+    actor: Actor,
+    action: str,
+    *,
+    after: dict[str, Any],
+    before: dict[str, Any] | None = None,
+    reason: str = "",
+) -> None:
+    audit.append(
+        audit.Event(
+            action=action,
+            actor=actor,
+            team=case.team_id,
+            run=case.run_id,
+            operation=case.operation_id,
+            subject=case.pk,
+            before=before or {},
+            after=after,
+            reason=reason,
+        )
+    )
+
+
+# --- The next one -------------------------------------------------------------------------------------------
+
+
+def next_for(*, teams: Sequence[str], worker: Worker) -> CaseClaim:
+    """Claim the most urgent case of these teams that waits for a decision and that nobody works on.
+
+    Two people who ask at once get two cases: a case that another transaction holds is passed over, unless
+    there is no other. Owns its transactions. Raises `Forbidden`, `NothingToTake`.
+    """
+    _require_person(worker)
+    tried: set[str] = set()
+    while wanted := _candidates(teams, tried):
+        taken = _take_one(wanted, worker, tried)
+        if taken is not None:
+            return taken
+    raise NothingToTake("No case of your teams waits for a decision without somebody at it.")
+
+
+def _candidates(teams: Sequence[str], tried: Collection[str]) -> list[str]:
+    """The most urgent unclaimed cases, each team's read in the order of its index."""
+    now = database_now()
+    claimed = Exists(live_claims(now).filter(case=OuterRef("pk")))
+    waiting = Case.objects.filter(~claimed, state=CaseState.NEEDS_DECISION).exclude(pk__in=tried)
+    rows = [
+        row
+        for team in teams
+        for row in waiting.filter(team=team)
+        .order_by(*_QUEUE)
+        .values_list("worsens_at", "at_risk_minor", "pk")[:CANDIDATES_MAX]
+    ]
+    return [pk for _, _, pk in sorted(rows, key=lambda row: (row[0], -row[1], row[2]))[:CANDIDATES_MAX]]
+
+
+def _take_one(wanted: list[str], worker: Worker, tried: set[str]) -> CaseClaim | None:
+    """Claim the first of these that is to be had; None if it was claimed or decided while we looked.
+
+    A transaction of its own, so that a case which we couldn't have is held no longer.
+    """
+    with transaction.atomic():
+        waiting = Case.objects.filter(state=CaseState.NEEDS_DECISION).order_by(*_QUEUE)
+        free = waiting.filter(pk__in=wanted).select_for_update(skip_locked=True, no_key=True).first()
+        # All of them held by others: they may only be looked up, so wait for the most urgent.
+        waited = waiting.filter(pk=wanted[0]).select_for_update(no_key=True)
+        case = free if free is not None else waited.first()
+        if case is None:
+            tried.add(wanted[0])
+            return None
+        tried.add(case.pk)
+        now = database_now()
+        return _put(case, worker, now) if claim_of(case_id=case.pk, now=now) is None else None
+
+
+# --- Who is there -------------------------------------------------------------------------------------------
+
+
+def note_presence(*, case_id: str, worker: Worker) -> None:
+    """Note that the person's page of the case is open now."""
+    now = database_now()
+    here = CasePresence(
+        case_id=case_id,
+        actor=worker.actor.id,
+        actor_name=storable_text(worker.name)[:NAME_LENGTH],
+        seen_at=now,
+    )
+    CasePresence.objects.bulk_create(
+        [here],
+        update_conflicts=True,
+        unique_fields=["case", "actor"],
+        update_fields=["actor_name", "seen_at"],
+    )
+
+
+def be_there(*, case_id: str, worker: Worker, used: bool) -> None:
+    """The person's page of the case was loaded (`used`) or is still open: seen there, their claim kept."""
+    renew(case_id=case_id, worker=worker, used=used)
+    note_presence(case_id=case_id, worker=worker)
+    if used:
+        _forget_presence(case_id=case_id, now=database_now())
+
+
+def _forget_presence(*, case_id: str, now: datetime) -> None:
+    """Delete what is long past, so that the table stays as small as the number of people."""
+    CasePresence.objects.filter(
+        case=case_id, seen_at__lt=now - timedelta(seconds=PRESENCE_KEPT_SECONDS)
+    ).delete()
+
+
+def present_at(*, case_id: str, now: datetime) -> tuple[CasePresence, ...]:
+    """Who has the page of the case open, by name."""
+    since = now - timedelta(seconds=PRESENT_SECONDS)
+    rows = CasePresence.objects.filter(case=case_id, seen_at__gt=since).order_by("actor_name", "actor")
+    return tuple(rows[:PRESENT_MAX])

@@ -1,0 +1,69 @@
+"""Two people at one case at once: one has it, the other is told who; and the next one is never the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from reconciliation.models import Case
+from reconciliation.work_models import CaseClaim
+from reconciliation.working import CaseTaken, Worker, claim_case, next_for, take_over
+from runs.actors import Actor, ActorKind
+from runs.models import AuditLeaf
+from tests import cases, factories
+from tests.concurrency import at_once
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def worker(number: int) -> Worker:
+    return Worker(actor=Actor(ActorKind.PERSON, f"person:{number}", "operator"), name=f"Person {number}")
+
+
+def test_every_loser_of_a_claim_is_told_the_winners_name() -> None:
+    opened = cases.needs_decision()
+    outcomes = at_once(
+        [
+            lambda n=number: claim_case(case_id=opened.case_id, team=None, worker=worker(n))  # type: ignore[misc]
+            for number in range(8)
+        ]
+    )
+    winner = CaseClaim.objects.get()
+    losers = [one.refusal for one in outcomes if one.refusal is not None]
+    assert len(losers) == 7
+    assert all(isinstance(one, CaseTaken) for one in losers)
+    assert {one.details["by"] for one in losers} == {winner.actor_name}
+    assert AuditLeaf.objects.filter(action="case.claimed").count() == 1
+
+
+def test_of_two_takeovers_at_once_one_is_refused() -> None:
+    opened = cases.needs_decision()
+    claim_case(case_id=opened.case_id, team=None, worker=worker(9))
+    outcomes = at_once(
+        [
+            lambda n=number: take_over(  # type: ignore[misc]
+                case_id=opened.case_id, team=None, worker=worker(n), reason="They went home.", seen_number=1
+            )
+            for number in range(2)
+        ]
+    )
+    refused = [one.refusal for one in outcomes if one.refusal is not None]
+    assert [type(one) for one in refused] == [CaseTaken]
+    assert AuditLeaf.objects.filter(action="case.claim_taken_over").count() == 1
+
+
+def test_people_who_ask_for_the_next_at_once_get_different_cases() -> None:
+    opened = [cases.needs_decision() for _ in range(4)]
+    outcomes = at_once(
+        [lambda n=number: next_for(teams=[factories.TEAM], worker=worker(n)) for number in range(4)]  # type: ignore[misc]
+    )
+    assert {one.answer.case_id for one in outcomes} == {one.case_id for one in opened}
+    assert Case.objects.filter(claim__isnull=False).count() == 4
+
+
+def test_of_more_people_than_cases_the_rest_are_told_that_there_is_none() -> None:
+    cases.needs_decision()
+    outcomes = at_once(
+        [lambda n=number: next_for(teams=[factories.TEAM], worker=worker(n)) for number in range(4)]  # type: ignore[misc]
+    )
+    words = sorted(one.refusal.word for one in outcomes if one.refusal is not None)
+    assert words == ["nothing_to_take"] * 3
