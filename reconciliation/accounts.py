@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from django.db import transaction
 
@@ -32,26 +33,30 @@ def sync_accounts() -> list[str]:
     Accounts that are no longer declared stay, for operations refer to them.
     """
     now = database_now()
-    slugs = []
     with transaction.atomic():
-        for account in effective.all_accounts():
-            pin, contract = account.pin, account.contract
-            ProviderAccount.objects.update_or_create(
-                slug=account.slug,
-                defaults={
-                    "title": account.title,
-                    "adapter_version": pin.adapter,
-                    "endpoint": pin.endpoint,
-                    "region": pin.region,
-                    "credential_fingerprint": pin.credential_fingerprint,
-                    "start_within_ms": contract.start_within_ms,
-                    "request_within_ms": contract.request_within_ms,
-                    "in_flight_ms": contract.in_flight_bound_ms,
-                    "synced_at": now,
-                },
-            )
-            slugs.append(account.slug)
-    return slugs
+        accounts = effective.all_accounts()
+        for account in accounts:
+            sync_account(account, now=now)
+    return [account.slug for account in accounts]
+
+
+def sync_account(account: DeclaredAccount, *, now: datetime) -> None:
+    """Bring the journal's row of one account in line with it; needs a transaction."""
+    pin, contract = account.pin, account.contract
+    ProviderAccount.objects.update_or_create(
+        slug=account.slug,
+        defaults={
+            "title": account.title,
+            "adapter_version": pin.adapter,
+            "endpoint": pin.endpoint,
+            "region": pin.region,
+            "credential_fingerprint": pin.credential_fingerprint,
+            "start_within_ms": contract.start_within_ms,
+            "request_within_ms": contract.request_within_ms,
+            "in_flight_ms": contract.in_flight_bound_ms,
+            "synced_at": now,
+        },
+    )
 
 
 _UNDECLARED = "undeclared"

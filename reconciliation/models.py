@@ -188,6 +188,32 @@ class Decision(models.Model):
         return self.id
 
 
+class Declaration(models.Model):
+    """A provider account that an administrator declared in the console; an account's newest is in force.
+
+    Never changed and never deleted: `declaring` is the only writer. `text` is what a file would say, so it
+    holds no secret: those are named by reference.
+    """
+
+    id = models.BigAutoField(primary_key=True)
+    account = models.CharField(max_length=NAME_LENGTH)
+    number = models.IntegerField()
+    text = models.TextField()
+    reason = models.TextField()
+    actor = models.CharField(max_length=NAME_LENGTH)
+    actor_name = models.CharField(max_length=NAME_LENGTH, blank=True)
+    made_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["account", "number"], name="declaration_number_once_in_account"),
+            models.CheckConstraint(condition=Q(number__gte=1), name="declaration_numbered_from_one"),
+        ]
+
+    def __str__(self) -> str:
+        return f"declaration {self.number} of {self.account}"
+
+
 class Tightening(models.Model):
     """Where an administrator trusts a provider less than its promises; an account's newest is in force.
 

@@ -125,19 +125,21 @@ def rehearse(*, account: str, about: About, teams: Sequence[str], actor: Actor) 
     if operation is not None and operation.provider_id != account:
         raise Invalid(f"This operation is one of {operation.provider_id}.", where="operation")
     asked_at = database_now()
-    question = _typed(about, held, asked_at) if operation is None else question_of(operation, asked_at)
+    question = (
+        typed_question(about, held, asked_at) if operation is None else question_of(operation, asked_at)
+    )
     claim = secrets.token_hex(8)
     _wait_for_slot(held, claim)
     _note(account, actor, "provider.lookup_test_asked", question, operation, {})
     finding = _ask(account, claim, question)
     found = {"finding": finding.kind.value, "digest": finding.evidence_digest}
     _note(account, actor, "provider.lookup_test_answered", question, operation, found)
-    facts = _facts_of(operation, held, question)
+    facts = facts_of(operation, held, question)
     return Rehearsed(
         account=held,
         question=question,
         finding=finding,
-        assessment=assess(_with(facts, finding, asked_at), held.contract, database_now()),
+        assessment=assess(with_finding(facts, finding, asked_at), held.contract, database_now()),
         operation=operation,
         asked_at=asked_at,
     )
@@ -262,7 +264,7 @@ def _mentions_others(about: About, teams: Sequence[str]) -> bool:
     return bool(found) and mentioned.exclude(team_id__in=teams).exists()
 
 
-def _typed(about: About, account: ProviderAccount, asked_at: datetime) -> Question:
+def typed_question(about: About, account: ProviderAccount, asked_at: datetime) -> Question:
     if not about.key:
         raise Invalid("Type the key that it was sent with.", where="key")
     try:
@@ -289,7 +291,7 @@ def _typed(about: About, account: ProviderAccount, asked_at: datetime) -> Questi
 # --- what would follow -----------------------------------------------------------------------------------
 
 
-def _facts_of(operation: Operation | None, account: ProviderAccount, question: Question) -> Facts:
+def facts_of(operation: Operation | None, account: ProviderAccount, question: Question) -> Facts:
     if operation is not None:
         case = Case.objects.filter(operation=operation).order_by("-number").first()
         judged = judge_now(run=operation.run, operation=operation, case=case, now=question.asked_at)
@@ -320,7 +322,7 @@ def _facts_of(operation: Operation | None, account: ProviderAccount, question: Q
     )
 
 
-def _with(facts: Facts, finding: Finding, asked_at: datetime) -> Facts:
+def with_finding(facts: Facts, finding: Finding, asked_at: datetime) -> Facts:
     """The facts as they would be with this answer on record as the latest lookup's."""
     counted = replace(facts, lookups_count=facts.lookups_count + 1)
     if finding.kind.value not in INFORMATIVE:

@@ -104,7 +104,7 @@ def tighten(
         )
         row.in_flight_ms = after.contract.in_flight_bound_ms
         row.save(update_fields=["in_flight_ms"])
-        _sort_queue_anew(account, after)
+        sort_queue_anew(account, after)
         audit.append(
             audit.Event(
                 action="provider.tightened",
@@ -121,7 +121,7 @@ def tighten(
 
 def could_be_declared(account: str) -> bool:
     """Whether an account of this slug is declared now."""
-    return any(one.slug == account for one in registry.all_accounts())
+    return any(one.slug == account for one in effective.all_accounts())
 
 
 def _check(wanted: Mapping[str, Held], reason: str, actor: Actor) -> None:
@@ -203,7 +203,7 @@ def _refuse_senseless(after: ProviderAccount, changed: Mapping[str, Held]) -> No
         )
 
 
-def _sort_queue_anew(slug: str, account: ProviderAccount) -> None:
+def sort_queue_anew(slug: str, account: ProviderAccount) -> None:
     """A shorter window makes open cases worse sooner; the queue is sorted by what a case's row says."""
     contract = account.contract
     first_sent = Subquery(Operation.objects.filter(pk=OuterRef("operation_id")).values("first_sent_at")[:1])

@@ -14,6 +14,7 @@ import structlog
 from django.db import IntegrityError, transaction
 from django.db.models import F, Q
 
+from reconciliation import effective
 from reconciliation.accounts import account_of
 from reconciliation.providers import registry
 from reconciliation.providers.paths import MISSING, text_at, value_at
@@ -113,6 +114,7 @@ def receive(*, notice: Notice) -> Taken:
 
 def _rules(account: str) -> WebhookRules:
     try:
+        effective.refresh()
         rules = registry.webhook_rules(account)
     except registry.UnknownProvider:
         rules = None

@@ -88,6 +88,7 @@ def list_providers(*, teams: Sequence[str]) -> Listed:
     problems = registry.problems()
     try:
         accounts = effective.all_accounts()
+        problems += registry.set_aside()
     except DeclarationInvalid:
         accounts = ()
     declared = {one.slug for one in accounts}
@@ -109,6 +110,7 @@ def list_providers(*, teams: Sequence[str]) -> Listed:
 
 def read_provider(slug: str, *, teams: Sequence[str]) -> ProviderRead:
     """Read one account; raises `NotFound` where no declaration, shipped or own, nor the journal knows it."""
+    effective.refresh()
     declared = next((one for one in registry.all_accounts() if one.slug == slug), None)
     offered = next((one for one in _catalogue() if one.slug == slug), None) if declared is None else None
     known = JournalAccount.objects.filter(pk=slug).exists()

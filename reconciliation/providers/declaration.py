@@ -88,6 +88,8 @@ class Declared:
     webhook: WebhookRules | None = None
     # Where this account's requests may go: its own host, with the ranges that the file lists it with.
     own_hosts: tuple[ListedHost, ...] = ()
+    # Whether it was declared in the console; a file otherwise.
+    stored: bool = False
 
 
 def read_file(path: Path, *, shown_as: str, environ: Mapping[str, str] | None = None) -> Declared:
@@ -96,17 +98,23 @@ def read_file(path: Path, *, shown_as: str, environ: Mapping[str, str] | None = 
     `shown_as` names the file in sentences. `environ` holds the values of `{ env = … }` references; one that
     isn't set makes the account "not configured" and is no fault.
     """
-    environ = os.environ if environ is None else environ
-    faults = Faults(shown_as)
-    content = b""
     try:
         content = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(shown_as, error) from None
+    return read_content(content, shown_as=shown_as, environ=environ)
+
+
+def read_content(content: bytes, *, shown_as: str, environ: Mapping[str, str] | None = None) -> Declared:
+    """Read one declaration from its bytes; as `read_file`."""
+    environ = os.environ if environ is None else environ
+    faults = Faults(shown_as)
+    try:
         if len(content) > FILE_BYTES_MAX:
             raise ValueError(f"more than {FILE_BYTES_MAX} bytes")
         data = tomllib.loads(content.decode("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        sentence = f"{shown_as}: not a TOML file that can be read: {error}."
-        raise DeclarationInvalid(sentence, problems=[sentence]) from None
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(shown_as, error) from None
     declared = _read(
         Table(data, name="", faults=faults),
         data=data,
@@ -115,8 +123,15 @@ def read_file(path: Path, *, shown_as: str, environ: Mapping[str, str] | None = 
         environ=environ,
     )
     if faults.sentences or declared is None:
-        raise DeclarationInvalid(" ".join(faults.sentences), problems=list(faults.sentences))
+        raise DeclarationInvalid(
+            " ".join(faults.sentences), problems=list(faults.sentences), places=list(faults.places)
+        )
     return declared
+
+
+def _unreadable(shown_as: str, error: Exception) -> DeclarationInvalid:
+    sentence = f"{shown_as}: not a TOML file that can be read: {error}."
+    return DeclarationInvalid(sentence, problems=[sentence], places=[""])
 
 
 def _read(

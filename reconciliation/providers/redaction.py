@@ -95,7 +95,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Text without the secrets in it: JSON, a form, HTML or a plain sentence."""
-        return self._shapes_gone(self._named_gone(self._secrets_gone(text)))
+        return self.shapes_gone(self._named_gone(self._secrets_gone(text)))
 
     def value(self, value: Any) -> Any:
         """A copy of a JSON value, as strict JSON reads it, without the secrets in it."""
@@ -157,7 +157,8 @@ class Redactor:
                 text = text.replace(secret, REDACTED)
         return text
 
-    def _shapes_gone(self, text: str) -> str:
+    def shapes_gone(self, text: str) -> str:
+        """Text without what is shaped like a secret; names are not looked at."""
         text = _TOKEN_SHAPED.sub(lambda found: self._unless_kept(found.group(), REDACTED), text)
         return _CARD_SHAPED.sub(self._card, text)
 
@@ -183,6 +184,11 @@ class Redactor:
             parts += [text[kept_to : name.end()], value.group().replace(bare, REDACTED)]
             kept_to = value.end()
         return "".join([*parts, text[kept_to:]])
+
+
+def is_secret_shaped(text: str) -> bool:
+    """Whether something in the text is shaped like a secret or a card number, whatever it is called."""
+    return Redactor().shapes_gone(text) != text
 
 
 def redactor_for(secrets: Mapping[str, str], names: Iterable[str] = ()) -> Redactor:

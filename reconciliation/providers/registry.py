@@ -1,5 +1,6 @@
 """Which provider accounts there are: the sandbox's, those of the catalogue that an administrator names, and
-those in the folders that an administrator names.
+those in the folders that an administrator names. What is declared in the console is handed in by `hold`, for
+nothing here reads a database.
 
 Read once and kept; `reload` is for tests and for a process that was told to look again. A file that can't be
 used stops the reading with every fault in every file, because running on with some accounts silently missing
@@ -11,7 +12,7 @@ from __future__ import annotations
 import difflib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
@@ -21,7 +22,7 @@ from django.conf import settings
 from reconciliation.contracts import AnswerPattern, Contract, ProviderAccount
 from reconciliation.providers.base import Adapter
 from reconciliation.providers.code_adapters import CODE_ADAPTERS, OpenAdapter
-from reconciliation.providers.declaration import Declared, read_file
+from reconciliation.providers.declaration import Declared, read_content, read_file
 from reconciliation.providers.http_declared import HttpDeclared
 from reconciliation.providers.redaction import Redactor, redactor_for
 from reconciliation.providers.tables import DeclarationInvalid
@@ -41,15 +42,32 @@ class UnknownProvider(Invalid):
     word: ClassVar[str] = "invalid"
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One declaration that was made in the console: its text as a file would have it."""
+
+    slug: str
+    number: int
+    text: str
+
+    @property
+    def shown_as(self) -> str:
+        return f"{self.slug}, declaration {self.number} of the console"
+
+
 @dataclass
 class _Registry:
     declared: dict[str, Declared]
-    # By account and by the contract that it concludes by, which an administrator may have tightened.
-    adapters: dict[tuple[str, Contract], OpenAdapter] = field(default_factory=dict)
+    # Of the declarations made in the console, those that can't be used; the files' stop the reading.
+    set_aside: tuple[str, ...] = ()
+    # By account, declaration, and the contract that it concludes by, which may have been tightened. One that
+    # was replaced stays until the next `reload`: another thread may be asking through it at this moment.
+    adapters: dict[tuple[str, str, Contract], OpenAdapter] = field(default_factory=dict)
 
 
 _lock = threading.Lock()
 _current: _Registry | None = None
+_stored: tuple[Stored, ...] = ()
 
 
 def account(slug: str) -> ProviderAccount:
@@ -79,10 +97,10 @@ def adapter(slug: str, *, contract: Contract | None = None) -> Adapter:
     """
     declared = _declared(slug)
     registry = _registry()
-    key = slug, contract or declared.account.contract
+    key = slug, declared.account.declaration_digest, contract or declared.account.contract
     with _lock:
         if key not in registry.adapters:
-            account = replace(declared.account, contract=key[1])
+            account = replace(declared.account, contract=key[2])
             registry.adapters[key] = _make(replace(declared, account=account))
         return registry.adapters[key]
 
@@ -127,6 +145,60 @@ def reload() -> None:
         one.close()
 
 
+def hold(stored: tuple[Stored, ...]) -> None:
+    """Take in what is declared in the console, the newest of each account, instead of what was held before.
+
+    One that can't be used, or whose slug a file has, is set aside and named by `set_aside`: its account is
+    then like one that is no longer declared, and the others go on.
+    """
+    global _current, _stored  # noqa: PLW0603 - one registry for each process
+    with _lock:
+        if stored == _stored:
+            return
+        _stored = stored
+        if _current is not None:
+            files = {slug: one for slug, one in _current.declared.items() if not one.stored}
+            _current = _with_stored(files, _current.adapters)
+
+
+def set_aside() -> tuple[str, ...]:
+    """Why declarations made in the console can't be used, in sentences; empty when all can."""
+    return _registry().set_aside
+
+
+def is_stored(slug: str) -> bool:
+    """Whether this account is declared in the console, and not by a file."""
+    declared = _registry().declared.get(slug)
+    return declared is not None and declared.stored
+
+
+def read_stored(one: Stored, *, shown_as: str = "", environ: Mapping[str, str] | None = None) -> Declared:
+    """Read a declaration of the console; raises `DeclarationInvalid`. It lists no host by itself: only the
+    environment does, so nobody reaches a host by typing its name.
+    """
+    content = one.text.encode("utf-8", "replace")
+    declared = read_content(content, shown_as=shown_as or one.shown_as, environ=environ)
+    return replace(declared, own_hosts=(), stored=True)
+
+
+def _with_stored(
+    files: dict[str, Declared], adapters: dict[tuple[str, str, Contract], OpenAdapter]
+) -> _Registry:
+    declared, problems = dict(files), []
+    for one in _stored:
+        if (file := files.get(one.slug)) is not None:
+            problems.append(
+                f'{one.shown_as}: slug: found "{one.slug}", which {file.account.declared_in} declares;'
+                " the file counts."
+            )
+            continue
+        try:
+            declared[one.slug] = read_stored(one)
+        except DeclarationInvalid as error:
+            problems.extend(error.details["problems"])
+    return _Registry(declared=declared, set_aside=tuple(problems), adapters=adapters)
+
+
 def problems() -> tuple[str, ...]:
     """Every fault of every file, in sentences, for a check at start-up; empty when all can be used."""
     try:
@@ -151,7 +223,7 @@ def _registry() -> _Registry:
     global _current  # noqa: PLW0603 - one registry for each process
     with _lock:
         if _current is None:
-            _current = _Registry(declared=_read_all(_folders()))
+            _current = _with_stored(_read_all(_folders()), {})
         return _current
 
 

@@ -25,22 +25,27 @@ FOUND_LENGTH_MAX = 60
 
 
 class DeclarationInvalid(Invalid):
-    """One or more provider files can't be used; `problems` in the details has one sentence for each fault."""
+    """One or more provider files can't be used; `problems` in the details has one sentence for each fault.
+
+    Of a single declaration `places` says, in the same order, which field each is about.
+    """
 
     word: ClassVar[str] = "invalid"
 
 
 @dataclass
 class Faults:
-    """The faults of one file, in the order in which they were met."""
+    """The faults of one file, in the order in which they were met; `places` names each one's field."""
 
     file: str
     sentences: list[str] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
 
     def note(self, table: str, name: str, *, found: str, allowed: str, hint: str = "") -> None:
         where = f"[{table}] {name}" if table else name
         sentence = f"{self.file}: {where}: found {found}; allowed: {allowed}."
         self.sentences.append(f"{sentence} {hint}".strip())
+        self.places.append(f"{table}.{name}" if table else name)
 
 
 class Table:

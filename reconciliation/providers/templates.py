@@ -175,7 +175,7 @@ class Template:
     def path(self, values: Values) -> str:
         """A URL path: every value is one segment's text, whatever is in it.
 
-        Raises `ValueUnusable` where values, alone or side by side, make a segment that a client would resolve.
+        Raises `ValueUnusable` where a segment comes out as one that a client would resolve away.
         """
         path = _PLACEHOLDER.sub(lambda found: _as_segment(values, found[1]), self.source)
         if any(segment in (".", "..") for segment in path.split("/")):

@@ -84,6 +84,7 @@ def test_a_right_file_is_read_whole(tmp_path: Path) -> None:
         ('items = "$.data"', 'items = "$.data["', ["[lookup.answer] items", "a JSONPath"]),
         ('"{key}"', '"{kee}"', ["[lookup.request.query] idempotency_key", '"{kee}"', "{key}"]),
         ('path = "/orders"\n\n[send', 'path = "orders"\n\n[send', ["[send.request] path", "starts with /"]),
+        ('path = "/orders"\n\n[send', 'path = "/a/%2e./b"\n\n[send', ["[send.request] path", "segments"]),
         # things that contradict each other
         ('key_field = "Idempotency-Key"', "", ["key_field: found None", "the header's or body"]),
         ('key_format = "header_bare"', 'key_format = "none"', ["key_field", "key_scope", "replays"]),
@@ -270,7 +271,8 @@ def test_a_value_in_a_path_stays_one_segment() -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["/o/{payload.dot}{payload.dot}", "/o/.{payload.dot}", "/o/../{payload.n}", "/o/{payload.n}/./x"]
+    "source",
+    ["/o/{payload.dot}{payload.dot}", "/o/.{payload.dot}", "/o/../{payload.n}", "/o/{payload.n}/./x"],
 )
 def test_no_path_has_a_segment_that_a_client_would_resolve(source: str) -> None:
     with pytest.raises(ValueUnusable):

@@ -1,0 +1,391 @@
+"""Declaring a provider in the console: what a file would say, kept as a numbered series in the database.
+
+Judged by the reader of the files, and held to more than a file: hosts are those that the environment lists,
+secrets are named and never typed, Recourse's own variables can't be named, and nothing that is concluded may
+become looser while operations are open. The only writer of `Declaration`.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
+
+from django.db import connection, transaction
+
+from reconciliation import effective
+from reconciliation.accounts import sync_account
+from reconciliation.contracts import Contract
+from reconciliation.models import Case, Declaration
+from reconciliation.providers import registry
+from reconciliation.providers.declaration import ADAPTER, FILE_BYTES_MAX, Declared
+from reconciliation.providers.reach import PORTS, OutOfReach, environment_reach
+from reconciliation.providers.redaction import REDACTED, Redactor, is_secret_shaped
+from reconciliation.providers.registry import Stored
+from reconciliation.providers.tables import DeclarationInvalid
+from reconciliation.states import CaseState
+from reconciliation.strictness import BY_FIELD, held_to
+from reconciliation.tightening import REASON_LENGTH_MAX, REASON_LENGTH_MIN, newest_of, sort_queue_anew
+from runs import audit
+from runs.actors import Actor, ActorKind
+from runs.journal.evidence import storable_text
+from runs.locking import database_now
+from runs.models import Operation
+from runs.models import ProviderAccount as JournalAccount
+from runs.refusals import Invalid, Refusal
+from runs.states import OperationState
+
+# One declaration at a time: whether a slug is free and what is in force is read and written under this lock.
+DECLARING_LOCK: Final = 7_245_302
+# How faults name what was typed; a file would be named here.
+SHOWN_AS: Final = "This declaration"
+# Variables that hold Recourse's own secrets: a declaration could otherwise send them to a provider.
+_OWN_VARIABLES: Final = re.compile(r"(?:RECOURSE|DATABASE|BROKER|DJANGO|CELERY|PG)[A-Z0-9_]*\Z")
+# A secret is rarely all capitals, and a variable that is meant for this nearly always is.
+_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{1,63}\Z")
+# The console's address of the form, beside those of the accounts.
+_PAGE_OF_ITS_OWN: Final = "new"
+_PLACEHOLDER: Final = re.compile(r"\{[^{}]*\}")
+_SCHEME_WORD: Final = re.compile(r"\s*(?:bearer|basic|token|apikey|key)?\s*[=:]?\s*\Z", re.IGNORECASE)
+# A long run of letters and digits together, as keys without a known prefix look.
+_RANDOM: Final = re.compile(r"(?=[A-Za-z+/=_-]*[0-9])(?=[0-9+/=_-]*[A-Za-z])[A-Za-z0-9+/=_-]{24,}")
+# Where literal text travels to the provider.
+_TRAVELLING: Final = ("headers", "query", "body", "add")
+# Fields of a contract that bind only what is sent from now on: an attempt keeps what was fixed with it.
+_FOR_LATER_ATTEMPTS: Final = frozenset({"start_within_ms", "request_within_ms"})
+
+
+class DeclarationMoved(Refusal):
+    """Somebody else declared the account since the person looked; details say who, when and why."""
+
+    word: ClassVar[str] = "declaration_moved"
+
+
+class NothingDeclared(Refusal):
+    """The text is the one in force already."""
+
+    word: ClassVar[str] = "nothing_declared"
+
+
+class SlugTaken(Invalid):
+    """An account of this slug is declared by a file, is shipped, or belongs to operations of the journal."""
+
+    word: ClassVar[str] = "invalid"
+
+
+class OpenOperationsHold(Refusal):
+    """Something would be concluded otherwise while operations are open; `fields` in the details says what."""
+
+    word: ClassVar[str] = "open_operations_hold"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """One thing that is wrong: `place` as a dotted name of the file's field, "" for the whole text."""
+
+    place: str
+    sentence: str
+
+
+def newest_declaration(account: str) -> Declaration | None:
+    """The declaration in force, or None where the console declares no such account."""
+    return Declaration.objects.filter(account=account).order_by("-number").first()
+
+
+def judge(text: str) -> Declared:
+    """Read a declaration as it would be if it were saved now.
+
+    Raises `DeclarationInvalid`; `problems` and `places` in its details go together. What looks like a secret
+    is refused before anything else is read, and no sentence repeats it.
+    """
+    if faults := list(_secret_faults(text)):
+        raise _invalid(faults, secret_places=[one.place for one in faults])
+    declared = registry.read_stored(Stored(slug=SHOWN_AS, number=0, text=text), shown_as=SHOWN_AS)
+    data = tomllib.loads(text)
+    if faults := [*_of_the_console(data), *_out_of_reach(declared)]:
+        raise _invalid(faults)
+    return declared
+
+
+def faults_of(error: DeclarationInvalid) -> tuple[Fault, ...]:
+    """What a refused declaration's faults are, each with its place."""
+    problems, places = error.details["problems"], error.details.get("places", [])
+    return tuple(
+        Fault(place=places[number] if number < len(places) else "", sentence=sentence)
+        for number, sentence in enumerate(problems)
+    )
+
+
+def without_secrets(text: str) -> str:
+    """The text with everything that `judge` would take for a secret replaced, to be shown again."""
+    places = {one.place for one in _secret_faults(text)}
+    for place, _, value in _texts(_parsed(text)):
+        if place in places and value:
+            text = text.replace(value, REDACTED)
+    return Redactor().shapes_gone(text)
+
+
+def declare(*, text: str, reason: str, seen_number: int, actor: Actor, actor_name: str = "") -> Declaration:
+    """Put this declaration in force from now on, as the next of its account. Owns its transaction.
+
+    `seen_number` is that of the declaration that the person saw in force, 0 for none. What was tightened
+    stays tightened. Refuses in this order, having changed nothing: `Invalid`, `DeclarationInvalid`,
+    `SlugTaken`, `DeclarationMoved`, `NothingDeclared`, `OpenOperationsHold`. Operations that were sent before
+    keep what their first send fixed (law 5): where the declaration now sends otherwise, their key protects
+    nothing any more.
+    """
+    if actor.kind is not ActorKind.PERSON:
+        raise Invalid("Only a person declares a provider.", where="actor")
+    if not REASON_LENGTH_MIN <= len(reason.strip()) <= REASON_LENGTH_MAX:
+        raise Invalid(
+            f"Give a reason of {REASON_LENGTH_MIN} to {REASON_LENGTH_MAX} characters.", where="reason"
+        )
+    text = text.replace("\r\n", "\n")
+    declared = judge(text)
+    slug = declared.account.slug
+    with transaction.atomic():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [DECLARING_LOCK])
+        newest = newest_declaration(slug)
+        _refuse_taken(slug, newest)
+        _refuse_moved(newest, seen_number)
+        if newest is not None:
+            if newest.text == text:
+                raise NothingDeclared("This is the declaration in force, to the letter.")
+            _refuse_looser(newest, declared)
+        made = Declaration.objects.create(
+            account=slug,
+            number=seen_number + 1,
+            text=text,
+            reason=storable_text(reason.strip()),
+            actor=actor.id,
+            actor_name=actor_name[:100],
+            made_at=database_now(),
+        )
+        tightened = newest_of(slug)
+        in_force = held_to(declared.account, tightened.values if tightened is not None else {})
+        before = JournalAccount.objects.filter(pk=slug).values("adapter_version", "endpoint").first()
+        sync_account(in_force, now=made.made_at)
+        sort_queue_anew(slug, in_force)
+        pin = in_force.pin
+        audit.append(
+            audit.Event(
+                action="provider.declared",
+                actor=actor,
+                subject=slug,
+                before={"number": seen_number, **(before or {})},
+                after={
+                    "number": made.number,
+                    "digest": declared.account.declaration_digest,
+                    "adapter_version": pin.adapter,
+                    "endpoint": pin.endpoint,
+                },
+                reason=made.reason,
+            )
+        )
+        transaction.on_commit(effective.forget)
+    return made
+
+
+# --- what a declaration of the console must not say ------------------------------------------------------
+
+
+def _invalid(faults: list[Fault], *, secret_places: Sequence[str] = ()) -> DeclarationInvalid:
+    sentences = [one.sentence for one in faults]
+    return DeclarationInvalid(
+        " ".join(sentences),
+        problems=sentences,
+        places=[one.place for one in faults],
+        secret_places=list(secret_places),
+    )
+
+
+def _secret_faults(text: str) -> Iterator[Fault]:
+    """What looks like a secret; in text that isn't TOML, only its shapes can be told."""
+    if is_secret_shaped(text):
+        places = [place for place, _, value in _texts(_parsed(text)) if is_secret_shaped(value)]
+        for place in places or [""]:
+            yield _secret(place)
+        return
+    redactor = Redactor()
+    for place, name, value in _texts(_parsed(text)):
+        table = place.split(".")
+        literal = _PLACEHOLDER.sub("", value)
+        if name in ("env", "file_env"):
+            if not _VARIABLE.match(value):
+                yield Fault(
+                    place=place,
+                    sentence=f"{SHOWN_AS}: {place}: allowed: the name of an environment variable in capitals,"
+                    " such as ACME_TOKEN. What was found isn't repeated, for it may be the secret itself.",
+                )
+        elif set(table) & set(_TRAVELLING) and not _SCHEME_WORD.match(literal):
+            named = redactor.is_sensitive(name) and len(literal.strip()) >= 4
+            if named or ("headers" in table and _RANDOM.search(literal)):
+                yield _secret(place)
+
+
+def _secret(place: str) -> Fault:
+    where = f" {place}:" if place else ""
+    return Fault(
+        place=place,
+        sentence=f"{SHOWN_AS}:{where} found what looks like a secret; allowed: one by reference. Put it"
+        " into the environment or a secret file, name that under [credentials], and write {secret.name}.",
+    )
+
+
+def _parsed(text: str) -> Mapping[str, Any]:
+    if len(text.encode("utf-8", "replace")) > FILE_BYTES_MAX:
+        return {}
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _texts(value: Any, place: str = "", name: str = "") -> Iterator[tuple[str, str, str]]:
+    """Every text inside, with its place and the name that it stands under."""
+    match value:
+        case dict():
+            for inner_name, inner in value.items():
+                yield from _texts(inner, f"{place}.{inner_name}" if place else inner_name, inner_name)
+        case list():
+            for inner in value:
+                yield from _texts(inner, place, name)
+        case str():
+            yield place, name, value
+        case _:
+            return
+
+
+def _of_the_console(data: Mapping[str, Any]) -> Iterator[Fault]:
+    if data.get("adapter", ADAPTER) != ADAPTER:
+        yield Fault(
+            place="adapter",
+            sentence=f"{SHOWN_AS}: adapter: allowed: {ADAPTER}. Adapters that are code are for files.",
+        )
+    if "reach" in data:
+        yield Fault(
+            place="reach",
+            sentence=f"{SHOWN_AS}: reach: found here; allowed: nothing. What a host may lead to stands with"
+            " the host in RECOURSE_ALLOWED_PROVIDER_HOSTS.",
+        )
+    for place, name, value in _texts(data):
+        if name in ("env", "file_env") and _OWN_VARIABLES.match(value):
+            yield Fault(
+                place=place,
+                sentence=f"{SHOWN_AS}: {place}: found {value}, which is Recourse's own; allowed: a variable"
+                " of this provider.",
+            )
+
+
+def _out_of_reach(declared: Declared) -> Iterator[Fault]:
+    url = declared.account.base_url
+    if url is None:
+        # Its variable isn't set: nothing is sent, and when it is set the same list judges every request.
+        return
+    parts = urlsplit(url)
+    try:
+        environment_reach().require_listed(parts.hostname or "", parts.port or PORTS[parts.scheme])
+    except OutOfReach as error:
+        yield Fault(
+            place="base_url",
+            sentence=f"{SHOWN_AS}: base_url: {error}. Whoever runs this installation lists hosts in"
+            " RECOURSE_ALLOWED_PROVIDER_HOSTS.",
+        )
+
+
+# --- what is in the way ----------------------------------------------------------------------------------
+
+
+def _refuse_taken(slug: str, newest: Declaration | None) -> None:
+    effective.refresh()
+    file = next((one for one in registry.all_accounts() if one.slug == slug), None)
+    if file is not None and not registry.is_stored(slug):
+        raise SlugTaken(f"“{slug}” is declared by {file.declared_in}. Choose another slug.", where="slug")
+    if slug == _PAGE_OF_ITS_OWN:
+        raise SlugTaken("“new” is the address of a page. Choose another slug.", where="slug")
+    if any(one.slug == slug for one in registry.catalogue()):
+        raise SlugTaken(f"“{slug}” is the name of a shipped account. Choose another slug.", where="slug")
+    if newest is None and JournalAccount.objects.filter(pk=slug).exists():
+        raise SlugTaken(
+            f"The journal knows another account “{slug}”, which is no longer declared. A slug is never used"
+            " for a second account: choose another.",
+            where="slug",
+        )
+
+
+def _refuse_moved(newest: Declaration | None, seen_number: int) -> None:
+    number = newest.number if newest is not None else 0
+    if number == seen_number:
+        return
+    if newest is None:
+        raise DeclarationMoved(
+            "Nothing is declared under this slug; the page showed something else.", number=0
+        )
+    raise DeclarationMoved(
+        f"{newest.actor_name or newest.actor} declared this account since you looked.",
+        number=number,
+        by=newest.actor_name or newest.actor,
+        at=newest.made_at.isoformat(),
+        their_reason=newest.reason,
+    )
+
+
+def _refuse_looser(newest: Declaration, after: Declared) -> None:
+    """Nothing that is concluded of an open operation becomes looser, or only other, by one person's word."""
+    if not _has_open_operations(newest.account):
+        return
+    try:
+        before = registry.read_stored(Stored(slug=newest.account, number=newest.number, text=newest.text))
+    except DeclarationInvalid:
+        looser = ["the whole declaration, since the one in force can't be read"]
+    else:
+        looser = _looser(before, after)
+    if looser:
+        raise OpenOperationsHold(
+            "Operations are open here, and what would be concluded of them would change. That needs an"
+            " approval, and approvals of this kind don't exist yet. Settle the open cases first, or leave"
+            f" these as they are: {', '.join(looser)}. Nothing was changed.",
+            fields=looser,
+        )
+
+
+def _has_open_operations(slug: str) -> bool:
+    unknown = Operation.objects.filter(provider=slug, state=OperationState.SENT_UNKNOWN)
+    open_cases = Case.objects.filter(provider_slug=slug).exclude(state=CaseState.RESOLVED)
+    return unknown.exists() or open_cases.exists()
+
+
+def _looser(before: Declared, after: Declared) -> list[str]:
+    looser = [
+        f"contract.{one.name}"
+        for one in fields(Contract)
+        if one.name not in _FOR_LATER_ATTEMPTS and not _is_held(one.name, before, after)
+    ]
+    asked_before, asked_after = before.http.lookups, after.http.lookups
+    if asked_after and asked_after != asked_before:
+        looser.append("lookup")
+    if asked_after and before.account.base_url != after.account.base_url:
+        # "Not found" at another address says nothing about what was sent to this one.
+        looser.append("base_url")
+    if before.http.answers != after.http.answers:
+        looser.append("send.answer")
+    if before.webhook != after.webhook:
+        looser.append("webhook")
+    if after.account.console_sends and not before.account.console_sends:
+        looser.append("console_sends")
+    return looser
+
+
+def _is_held(name: str, before: Declared, after: Declared) -> bool:
+    """Whether this field of the contract is the same, or tighter than it was."""
+    old, new = before.account, after.account
+    if getattr(old.contract, name) == getattr(new.contract, name):
+        return True
+    if name == "lookup":
+        return not new.contract.has_lookup
+    rule = BY_FIELD.get(name)
+    return rule is not None and rule.is_tighter(rule.read(old), rule.read(new))

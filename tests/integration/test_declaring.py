@@ -1,0 +1,288 @@
+"""An administrator declares a provider in the console: judged like a file, numbered, never looser in use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from reconciliation import effective, sampling
+from reconciliation.accounts import account_of, is_declared
+from reconciliation.contracts import LookupKind
+from reconciliation.declaring import (
+    DeclarationMoved,
+    NothingDeclared,
+    OpenOperationsHold,
+    SlugTaken,
+    declare,
+    faults_of,
+)
+from reconciliation.models import Declaration
+from reconciliation.providers import registry
+from reconciliation.providers.base import FindingKind, ReceiptSeen, UnknownSeen
+from reconciliation.providers.reach import parse_listing
+from reconciliation.providers.tables import DeclarationInvalid
+from reconciliation.sampling import SAMPLE_KEY, Sample
+from reconciliation.tightening import tighten
+from runs.actors import Actor, ActorKind
+from runs.models import AuditLeaf, ProviderAccount
+from runs.refusals import Invalid
+from tests import factories
+from tests.cases_world import in_doubt
+from tests.concurrency import at_once
+from tests.contract.declaring import DECLARATION
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ADMINISTRATOR = Actor(ActorKind.PERSON, "person:7", "administrator")
+WHY = "The billing team runs this API and told us what it promises."
+HOST = "shop.example"
+TEXT = DECLARATION.replace('{ env = "SHOP_URL" }', f'"https://{HOST}/v1"')
+
+
+@pytest.fixture(autouse=True)
+def _listed(settings: Any) -> Iterator[None]:
+    settings.RECOURSE_ALLOWED_PROVIDER_HOSTS = (parse_listing(HOST), parse_listing("127.0.0.1=loopback"))
+    yield
+    registry.hold(())
+
+
+def put(seen_number: int = 0, *changes: tuple[str, str], text: str = TEXT) -> Declaration:
+    return declare(
+        text=changed(*changes, text=text),
+        reason=WHY,
+        seen_number=seen_number,
+        actor=ADMINISTRATOR,
+        actor_name="Jo Reed",
+    )
+
+
+def changed(*changes: tuple[str, str], text: str = TEXT) -> str:
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+def refused(*changes: tuple[str, str], text: str = TEXT) -> dict[str, str]:
+    """The sentences of a refused declaration by place; nothing of it was stored."""
+    with pytest.raises(DeclarationInvalid) as caught:
+        put(0, *changes, text=text)
+    assert not Declaration.objects.exists()
+    return {one.place: one.sentence for one in faults_of(caught.value)}
+
+
+def test_what_is_declared_is_an_account_at_once_and_on_record() -> None:
+    made = put()
+    account = account_of("shop")
+    assert (account.title, account.base_url, made.number) == ("Shop", f"https://{HOST}/v1", 1)
+    assert account.declared_in == "shop, declaration 1 of the console"
+    row = ProviderAccount.objects.get(pk="shop")
+    assert (row.adapter_version, row.endpoint) == (account.pin.adapter, f"https://{HOST}/v1/orders")
+    (leaf,) = AuditLeaf.objects.filter(action="provider.declared")
+    event = json.loads(bytes(leaf.body))["event"]
+    assert (event["actor"]["id"], event["subject"], event["reason"]) == ("person:7", "shop", WHY)
+    assert event["after"]["digest"] == account.declaration_digest
+
+
+def test_a_process_that_has_just_looked_finds_what_another_declares() -> None:
+    assert not is_declared(account_of("shop"))
+    # As another process would: the row appears, and nobody here is told to look again.
+    Declaration.objects.create(account="shop", number=1, text=TEXT, reason=WHY, actor="person:7")
+    effective._last = effective._Read(values={}, at=effective.time.monotonic() - 0.3)
+    assert is_declared(account_of("shop"))
+
+
+def test_a_wrong_declaration_is_refused_in_the_words_of_a_file() -> None:
+    said = refused(('"header_bare"', '"header"'), ("more =", "mores ="))
+    assert "Did you mean header_bare?" in said["contract.key_format"]
+    assert "Did you mean more?" in said["lookup.answer.mores"]
+    assert "not a TOML file" in refused(("[contract]", "[contract"))[""]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("[contract]", '[headers]\nX-Api-Key = "hunter2hunter2"\n[contract]', "headers.X-Api-Key"),
+        (
+            "[contract]",
+            '[headers]\nX-Tenant = "c0ffee11223344556677889900aabb"\n[contract]',
+            "headers.X-Tenant",
+        ),
+        ("[contract]", '[headers]\nX-A = "sk_live_4eC39HqLyjWDarjtT1"\n[contract]', "headers.X-A"),
+        ("[contract]", "# sk_live_4eC39HqLyjWDarjtT1\n[contract]", ""),
+        (
+            "[contract]",
+            '[credentials]\ntoken = { env = "a94a8fe5ccb19ba61c4c0873d391e987982fbbd3" }\n[contract]',
+            "credentials.token.env",
+        ),
+        (
+            "[contract]",
+            '[credentials]\ntoken = { env = "RECOURSE_KEY_SECRET" }\n[contract]',
+            "credentials.token.env",
+        ),
+        (
+            "[contract]",
+            '[credentials]\ntoken = { file_env = "DATABASE_URL" }\n[contract]',
+            "credentials.token.file_env",
+        ),
+        ("console_sends", 'reach = ["loopback"]\nconsole_sends', "reach"),
+        (HOST, "elsewhere.example", "base_url"),
+        ("console_sends", 'adapter = "smtp"\nconsole_sends', None),
+    ],
+)
+def test_what_only_a_file_may_say_is_refused_and_no_secret_is_repeated(
+    old: str, new: str, place: str | None
+) -> None:
+    said = refused((old, new))
+    if place is not None:
+        assert list(said) == [place]
+    for secret in ("hunter2", "c0ffee", "sk_live", "a94a8fe5"):
+        assert secret not in str(said)
+
+
+def test_a_slug_exists_once() -> None:
+    for taken in ("sandbox-mail", "slack"):
+        with pytest.raises(SlugTaken):
+            put(0, ('slug = "shop"', f'slug = "{taken}"'))
+    factories.make_account("shop")
+    with pytest.raises(SlugTaken, match="no longer declared"):
+        put()
+
+
+def test_of_two_who_declare_at_once_one_is_told_of_the_other() -> None:
+    def attempt() -> str:
+        try:
+            return f"number {put().number}"
+        except DeclarationMoved as refusal:
+            return f"told of {refusal.details['number']} by {refusal.details['by']}"
+
+    outcomes = at_once([attempt, attempt])
+    assert sorted(str(one.value) for one in outcomes) == ["number 1", "told of 1 by Jo Reed"]
+    with pytest.raises(NothingDeclared):
+        put(1)
+    assert Declaration.objects.count() == 1
+
+
+def test_only_a_person_declares_and_says_why() -> None:
+    for fields in ({"actor": Actor(ActorKind.WORKER, "w1")}, {"reason": "short"}):
+        usual = {"text": TEXT, "reason": WHY, "seen_number": 0, "actor": ADMINISTRATOR}
+        with pytest.raises(Invalid):
+            declare(**{**usual, **fields})
+    assert not Declaration.objects.exists()
+
+
+def test_nobody_changes_or_deletes_a_declaration(owner_url: str) -> None:
+    made = put()
+    with psycopg.connect(owner_url, autocommit=True) as owner:
+        for statement in (
+            "UPDATE reconciliation_declaration SET text = ''",
+            "DELETE FROM reconciliation_declaration",
+            "TRUNCATE reconciliation_declaration",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                owner.execute(statement)
+    assert factories.fresh(made).text == TEXT
+
+
+# --- in use ----------------------------------------------------------------------------------------------
+
+
+def test_another_way_to_send_ends_the_protection_of_what_was_sent_before() -> None:
+    put()
+    claimed, _ = in_doubt("shop")
+    before = factories.fresh(claimed.operation).sent_adapter_version
+    put(1, ('[send.request]\npath = "/orders"', '[send.request]\npath = "/v2/orders"'))
+    operation = factories.fresh(claimed.operation)
+    assert operation.sent_adapter_version == before
+    assert account_of("shop").pin.adapter != before
+    assert ProviderAccount.objects.get(pk="shop").adapter_version == account_of("shop").pin.adapter
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "held"),
+    [
+        ("dedup_window_ms = 86_400_000", "dedup_window_ms = 90_000_000", "contract.dedup_window_ms"),
+        ("absence_is_proof = false", "absence_is_proof = true", "contract.absence_is_proof"),
+        ('succeeded = ["succeeded"]', 'succeeded = ["succeeded", "new"]', "contract.success_when"),
+        ('path = "/orders"\nquery', 'path = "/other"\nquery', "lookup"),
+        (f"https://{HOST}/v1", f"https://{HOST}/v2", "base_url"),
+    ],
+)
+def test_nothing_looser_is_declared_while_operations_are_open(old: str, new: str, held: str) -> None:
+    put()
+    in_doubt("shop")
+    with pytest.raises(OpenOperationsHold, match="approval") as caught:
+        put(1, (old, new))
+    assert caught.value.details["fields"] == [held]
+    assert Declaration.objects.count() == 1
+
+
+def test_what_is_tighter_is_declared_while_operations_are_open_and_the_queue_follows() -> None:
+    put()
+    _, case = in_doubt("shop")
+    ends_at = factories.fresh(case).key_ends_at
+    put(1, ("dedup_window_ms = 86_400_000", "dedup_window_ms = 3_600_000"), ("console_sends = true", ""))
+    assert factories.fresh(case).key_ends_at < ends_at
+    assert not account_of("shop").console_sends
+
+
+def test_what_was_tightened_outlives_a_new_declaration() -> None:
+    put()
+    tighten(
+        account="shop",
+        wanted={"lookups": False},
+        reason=WHY,
+        seen_number=0,
+        actor=ADMINISTRATOR,
+        actor_name="",
+    )
+    put(1, ('title = "Shop"', 'title = "The shop"'))
+    assert account_of("shop").title == "The shop"
+    assert account_of("shop").contract.lookup is LookupKind.NONE
+
+
+def test_one_that_can_no_longer_be_read_is_set_aside_and_the_others_go_on() -> None:
+    put()
+    Declaration.objects.create(account="shop", number=2, text="slug = ", reason=WHY, actor="person:7")
+    effective.forget()
+    assert not is_declared(account_of("shop"))
+    assert is_declared(account_of("sandbox-mail"))
+    assert "shop, declaration 2 of the console" in registry.set_aside()[0]
+
+
+# --- sample answers --------------------------------------------------------------------------------------
+
+
+def test_a_sample_answer_shows_what_would_be_concluded_and_nothing_leaves() -> None:
+    record = '{"id": "ord_1", "status": "succeeded", "idempotency_key": "{key}", "sku": "A-1"}'
+    done = sampling.sample(text=TEXT, sample=Sample(payload='{"sku": "A-1"}', status=201, body=record))
+    assert isinstance(done.reply, ReceiptSeen)
+    assert done.sent is not None
+    assert ("Idempotency-Key", SAMPLE_KEY) in done.sent.headers
+    listed = Sample(payload='{"sku": "A-1"}', status=200, body=f'{{"data": [{record}], "has_more": false}}')
+    done = sampling.sample(text=TEXT, sample=listed)
+    assert isinstance(done.reply, UnknownSeen)
+    assert done.lookup is not None
+    assert done.lookup.finding.kind is FindingKind.FOUND
+    assert not ProviderAccount.objects.filter(pk="shop").exists()
+
+
+def test_a_sample_needs_no_variable_that_the_declaration_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "the-real-secret")
+    text = changed(
+        (
+            "[contract]",
+            '[credentials]\ntoken = { env = "SHOP_TOKEN" }\n[headers]\nX-Key = "{secret.token}"\n[contract]',
+        ),
+        (f'"https://{HOST}/v1"', '{ env = "SHOP_URL" }'),
+    )
+    done = sampling.sample(text=text, sample=Sample(payload="{}", status=500, body="no"))
+    assert isinstance(done.reply, UnknownSeen)
+    assert done.sent is not None
+    assert "the-real-secret" not in str(done.sent)
+    with pytest.raises(Invalid):
+        sampling.sample(text=text, sample=Sample(payload="[", status=500, body=""))
