@@ -175,7 +175,12 @@ RECOURSE_DATABASE_OWNER_URL = os.environ.get("DATABASE_OWNER_URL", "")
 RECOURSE_PREPARED_STATEMENTS = flag("RECOURSE_PREPARED_STATEMENTS", default=True)
 RECOURSE_APP_GROUP = "recourse_app"
 # Tables whose rows the application may add and read, never change; `migrate` takes the rest away.
-APPEND_ONLY_TABLES = ["runs_auditleaf", "reconciliation_tightening", "reconciliation_declaration"]
+APPEND_ONLY_TABLES = [
+    "runs_auditleaf",
+    "reconciliation_casenote",
+    "reconciliation_tightening",
+    "reconciliation_declaration",
+]
 
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"

@@ -1,6 +1,6 @@
 """Who works on a case, and who has its page open: for people, and nothing that a rule follows from.
 
-`working` is the only writer. Whether a decision counts is settled by the case's version alone.
+`working` and `notes` are the only writers. Whether a decision counts is settled by the case's version alone.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Q
 
-from runs.models import NAME_LENGTH
+from runs.models import ID_LENGTH, NAME_LENGTH
 
 
 class CaseClaim(models.Model):
@@ -58,3 +58,28 @@ class CasePresence(models.Model):
 
     def __str__(self) -> str:
         return f"{self.actor} at {self.case_id}"
+
+
+class CaseNote(models.Model):
+    """What a person wrote down about a case for the next one. Never changed and never deleted."""
+
+    id = models.CharField(primary_key=True, max_length=ID_LENGTH)
+    case = models.ForeignKey(
+        "reconciliation.Case", on_delete=models.PROTECT, related_name="notes", db_index=False
+    )
+    text = models.TextField()
+    actor = models.CharField(max_length=NAME_LENGTH)
+    actor_name = models.CharField(max_length=NAME_LENGTH, blank=True)
+    # The form's own, so that a note which arrives twice is one note.
+    key = models.CharField(max_length=64)
+    made_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["actor", "key"], name="case_note_key_once_per_actor"),
+            models.CheckConstraint(condition=~Q(text=""), name="case_note_says_something"),
+        ]
+        indexes = [models.Index(fields=["case", "-made_at", "-id"], name="case_note_latest")]
+
+    def __str__(self) -> str:
+        return self.id

@@ -11,7 +11,7 @@ from console.access import Deed
 from console.pages.forms import DecisionForm, idempotency_key_of, read_form
 from console.pages.guards import Viewer, page, wants_partial
 from console.pages.present.case import case_page
-from console.pages.present.desk import TakeoverDraft
+from console.pages.present.desk import WorkDraft
 from console.pages.present.review import (
     decided_banner,
     kept_facts,
@@ -234,7 +234,7 @@ def show_case(
     banner: Banner | None = None,
     status: int = 200,
     template: str = "case.html",
-    takeover: TakeoverDraft | None = None,
+    work: WorkDraft | None = None,
 ) -> HttpResponse:
     """The page of the case as read, with what the person had typed and what came of it."""
     shown = case_page(
@@ -248,7 +248,7 @@ def show_case(
         recorded_as=viewer.name,
         actor=viewer.actor.id,
         work_why_not=viewer.why_not(Deed.WORK),
-        takeover=takeover,
+        work=work,
         kept=kept_facts(form) if form.fields else (),
     )
     return render(request, template, {"page": shown}, status=status)

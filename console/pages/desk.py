@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
@@ -11,9 +13,11 @@ from console.access import Deed
 from console.pages.case import arrive, read_for, show_case
 from console.pages.forms import DecisionForm, clean
 from console.pages.guards import Viewer, page
-from console.pages.present.desk import TakeoverDraft, desk_lines, unchanged_banner
+from console.pages.present.desk import WorkDraft, desk_lines, unchanged_banner
 from console.queries.cases import find_case
 from console.queries.desk import desk_of
+from reconciliation.decisions import KeyReused
+from reconciliation.notes import NOTE_LENGTH_MAX, TooManyNotes, add_note
 from reconciliation.working import (
     REASON_LENGTH_MAX,
     CaseSettled,
@@ -25,6 +29,7 @@ from reconciliation.working import (
     release,
     take_over,
 )
+from runs.ids import could_be_id, new_id
 from runs.locking import database_now
 from runs.refusals import Invalid
 
@@ -70,25 +75,48 @@ def case_takeover(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpRes
     found = find_case(case_id, teams=viewer.teams)
     why_not = viewer.why_not(Deed.WORK)
     number = request.POST.get("number", "")
-    draft = TakeoverDraft(reason=clean(request.POST.get("reason", ""))[: REASON_LENGTH_MAX * 4])
+    draft = WorkDraft(takeover=clean(request.POST.get("reason", ""))[: REASON_LENGTH_MAX * 4])
     if why_not:
-        return _refused(request, viewer, case_id, why_not, status=403, takeover=draft)
+        return _refused(request, viewer, case_id, why_not, status=403, work=draft)
     try:
         take_over(
             case_id=found.pk,
             team=found.team_id,
             worker=viewer.worker,
-            reason=draft.reason,
+            reason=draft.takeover,
             seen_number=int(number) if number.isdecimal() and len(number) < 9 else 0,
         )
     except Invalid as refusal:
-        wrong = TakeoverDraft(reason=draft.reason, error=refusal.sentence)
+        wrong = WorkDraft(takeover=draft.takeover, takeover_error=refusal.sentence)
         read = read_for(request, viewer, case_id)
-        return show_case(request, viewer, read, DecisionForm(), status=422, takeover=wrong)
+        return show_case(request, viewer, read, DecisionForm(), status=422, work=wrong)
     except (CaseTaken, CaseSettled) as refusal:
-        return _refused(request, viewer, case_id, refusal.sentence, status=409, takeover=draft)
+        return _refused(request, viewer, case_id, refusal.sentence, status=409, work=draft)
     messages.info(request, "You work on this case now. Your reason is on record.")
     return _back(case_id)
+
+
+@page("POST")
+def case_note(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
+    """Add a note to the case; it stays in the timeline and decides nothing."""
+    found = find_case(case_id, teams=viewer.teams)
+    why_not = viewer.why_not(Deed.WORK)
+    text, key = clean(request.POST.get("text", ""))[: NOTE_LENGTH_MAX * 4], request.POST.get("key", "")
+    draft = WorkDraft(note=text, note_key=key if could_be_id(key) else new_id("form"))
+    if why_not:
+        return _refused(request, viewer, case_id, why_not, status=403, work=draft)
+    try:
+        add_note(case_id=found.pk, team=found.team_id, worker=viewer.worker, text=text, key=draft.note_key)
+    except Invalid as refusal:
+        read = read_for(request, viewer, case_id)
+        wrong = replace(draft, note_error=refusal.sentence)
+        return show_case(request, viewer, read, DecisionForm(), status=422, work=wrong)
+    except (TooManyNotes, KeyReused) as refusal:
+        # What it refuses for is the form; another has a key of its own.
+        kept = replace(draft, note_key="")
+        return _refused(request, viewer, case_id, refusal.sentence, status=409, work=kept)
+    messages.success(request, "The note is in the timeline. It can’t be changed any more.")
+    return HttpResponseRedirect(reverse("case", args=[case_id]) + "#timeline-title")
 
 
 @page("POST")
@@ -117,9 +145,9 @@ def _refused(
     sentence: str,
     *,
     status: int,
-    takeover: TakeoverDraft | None = None,
+    work: WorkDraft | None = None,
 ) -> HttpResponse:
     """The page of the case with the refusal's own sentence; what was typed is kept."""
-    banner = unchanged_banner(sentence, kept=takeover is not None)
+    banner = unchanged_banner(sentence, kept=work is not None)
     read = read_for(request, viewer, case_id)
-    return show_case(request, viewer, read, DecisionForm(), banner=banner, status=status, takeover=takeover)
+    return show_case(request, viewer, read, DecisionForm(), banner=banner, status=status, work=work)

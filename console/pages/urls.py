@@ -14,6 +14,7 @@ urlpatterns = [
     path("queue/views/<str:view_id>/removal/", saved_views.view_remove, name="view_remove"),
     path("cases/<str:case_id>/", case.case, name="case"),
     path("cases/<str:case_id>/desk/", desk.case_desk, name="case_desk"),
+    path("cases/<str:case_id>/note/", desk.case_note, name="case_note"),
     path("cases/<str:case_id>/claim/", desk.case_claim, name="case_claim"),
     path("cases/<str:case_id>/claim/release/", desk.case_release, name="case_release"),
     path("cases/<str:case_id>/claim/takeover/", desk.case_takeover, name="case_takeover"),

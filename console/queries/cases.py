@@ -13,8 +13,10 @@ from reconciliation.cases import extra_minor
 from reconciliation.gathering import INFORMATIVE, Judged, judge_now
 from reconciliation.health import Waiting, why_waiting
 from reconciliation.models import Case, Decision, Lookup
+from reconciliation.notes import NOTES_MAX
 from reconciliation.retries import pending_retry
 from reconciliation.states import CaseState
+from reconciliation.work_models import CaseNote
 from runs.ids import could_be_id
 from runs.locking import database_now
 from runs.models import Attempt, AuditLeaf, Call, Evidence, Grant, Operation, Receipt, Run
@@ -60,6 +62,8 @@ class CaseRead:
     names: Names
     # Why it isn't being looked up this instant; None once it is settled.
     waiting: Waiting | None
+    # By the id that a leaf names: what people wrote down about this case.
+    notes: dict[str, CaseNote]
     # Who works on it, and who looks at it.
     desk: Desk
 
@@ -119,6 +123,9 @@ def read_case(case_id: str, *, teams: Sequence[str], evidence_before: str = "") 
         place=place_of(case, teams=teams),
         names=Names(actors | {one.actor for one in decisions}),
         waiting=None if case.state == CaseState.RESOLVED else why_waiting(case, now),
+        notes={
+            one.pk: one for one in CaseNote.objects.filter(case=case).order_by("-made_at", "-id")[:NOTES_MAX]
+        },
         desk=desk_of(case, now=now),
     )
 

@@ -10,7 +10,7 @@ from django.urls import reverse
 from console.pages import wording
 from console.pages.forms import DecisionForm
 from console.pages.present import naming
-from console.pages.present.desk import TakeoverDraft, desk_view
+from console.pages.present.desk import WorkDraft, desk_view, note_form
 from console.pages.present.diff import diffs_of
 from console.pages.present.evidence import evidence_of
 from console.pages.present.jsons import payload_view
@@ -85,7 +85,7 @@ def case_page(
     recorded_as: str,
     actor: str,
     work_why_not: str = "",
-    takeover: TakeoverDraft | None = None,
+    work: WorkDraft | None = None,
 ) -> CasePage:
     """Everything that the page shows; `…_why_not` is "" for what this person may do."""
     case, operation, run = read.case, read.operation, read.run
@@ -138,8 +138,9 @@ def case_page(
         news_href=reverse("case_news", args=[case.pk]) + seen if case.state != CaseState.RESOLVED else "",
         mobile_note=_mobile_note(read),
         desk=desk_view(
-            read.case, read.desk, actor=actor, may_work=not work_why_not, takeover=takeover or TakeoverDraft()
+            read.case, read.desk, actor=actor, may_work=not work_why_not, draft=work or WorkDraft()
         ),
+        note=note_form(case, draft=work or WorkDraft()) if not work_why_not else None,
     )
 
 

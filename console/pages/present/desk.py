@@ -7,28 +7,31 @@ from typing import Final
 
 from django.urls import reverse
 
-from console.pages.shapes import Banner, DeskView, Part, Phrase, Strong, Until
+from console.pages.shapes import Banner, DeskView, NoteForm, Part, Phrase, Strong, Until
 from console.queries.desk import Desk
 from reconciliation.models import Case
+from reconciliation.notes import NOTE_LENGTH_MAX
 from reconciliation.states import CaseState
 from reconciliation.work_models import CaseClaim, CasePresence
 from reconciliation.working import REASON_LENGTH_MIN
+from runs.ids import new_id
 
 # More than these are a number.
 _NAMES_MAX: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class TakeoverDraft:
-    """Why somebody wants to take a claim over, as typed, and what is wrong with it."""
+class WorkDraft:
+    """What somebody typed beside the decision, and what is wrong with it; every refusal gives it back."""
 
-    reason: str = ""
-    error: str = ""
+    takeover: str = ""
+    takeover_error: str = ""
+    note: str = ""
+    note_error: str = ""
+    note_key: str = ""
 
 
-def desk_view(
-    case: Case, desk: Desk, *, actor: str, may_work: bool, takeover: TakeoverDraft
-) -> DeskView | None:
+def desk_view(case: Case, desk: Desk, *, actor: str, may_work: bool, draft: WorkDraft) -> DeskView | None:
     """The strip under the heading; None for a resolved case, on which nobody works."""
     if case.state == CaseState.RESOLVED:
         return None
@@ -43,10 +46,21 @@ def desk_view(
         release_href=reverse("case_release", args=[case.pk]) if mine else "",
         takeover_href=reverse("case_takeover", args=[case.pk]) if may_work and others else "",
         takeover_number=claim.number if claim is not None else 0,
-        takeover_reason=takeover.reason,
-        takeover_error=takeover.error,
+        takeover_reason=draft.takeover,
+        takeover_error=draft.takeover_error,
         holder=name_of(claim) if claim is not None else "",
         reason_length_min=REASON_LENGTH_MIN,
+    )
+
+
+def note_form(case: Case, *, draft: WorkDraft) -> NoteForm:
+    """The field under the timeline; each form has a key of its own, so that sent twice it is one note."""
+    return NoteForm(
+        href=reverse("case_note", args=[case.pk]),
+        key=draft.note_key or new_id("form"),
+        length_max=NOTE_LENGTH_MAX,
+        text=draft.note,
+        error=draft.note_error,
     )
 
 

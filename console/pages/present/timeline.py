@@ -51,6 +51,7 @@ EVENTS: Final[dict[str, tuple[str, str, Tone | None]]] = {
     "case.claimed": ("Claimed to work on", "user-check", None),
     "case.claim_released": ("Given back", "user", None),
     "case.claim_taken_over": ("Taken over from a colleague", "users", "amber"),
+    "case.noted": ("Note", "message-square", "violet"),
     "conflict.accepted": ("Extra effect booked", "wallet", None),
     "conflict.compensated": ("Extra effect noted as undone", "undo-2", None),
     "provider.lookup_test_asked": ("Lookup tested: the provider was asked", "scan-search", None),
@@ -110,7 +111,9 @@ def timeline_of(read: CaseRead) -> tuple[TimelineItem, ...]:
             items.append(_again(repeats))
             repeats = 0
         shown.append(sameness)
-        items.append(item_of(leaf, event, read.names, gap=gap))
+        item = item_of(leaf, event, read.names, gap=gap)
+        note = read.notes.get(str(event.get("subject", ""))) if leaf.action == "case.noted" else None
+        items.append(replace(item, quote=note.text) if note is not None else item)
     if repeats:
         items.append(_again(repeats))
     return (*_with_elapsed(items), *_next(read))

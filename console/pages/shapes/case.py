@@ -243,6 +243,17 @@ DecisionPanel = DecisionForm | DecisionMade | DecisionClosed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NoteForm:
+    """The field for a note under the timeline. Posts `text` and `key` to `href`."""
+
+    href: str
+    key: str
+    length_max: int
+    text: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DeskView:
     """Who works on the case and who looks at it, and what this person can do about that.
 
@@ -306,6 +317,7 @@ class CasePage:
     news: Banner | None = None
     mobile_note: str = ""
     desk: DeskView | None = None
+    note: NoteForm | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -207,6 +207,8 @@ class Filter:
 class TimelineItem:
     """One thing that happened. `gap` marks the time after it in which nobody knew the outcome.
 
+    `quote` is what a person wrote, in full: whoever made the item has bounded it.
+
     `when_text` replaces the clock for what is still to come ("Now", "Next").
     """
 
@@ -221,3 +223,4 @@ class TimelineItem:
     when_text: str = ""
     elapsed: str = ""
     digest: str = ""
+    quote: str = ""

@@ -35,6 +35,7 @@ NEVER_ANSWERED = {
     "case_settled",
     "claim_gone",
     "nothing_to_take",
+    "too_many_notes",
 }
 
 

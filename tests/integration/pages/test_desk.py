@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 from django.test import Client
 
 from console.models import Person, Role
 from console.pages.present.timeline import event_of
-from reconciliation import working
+from reconciliation import notes, working
 from reconciliation.models import Case
-from reconciliation.work_models import CaseClaim, CasePresence
+from reconciliation.work_models import CaseClaim, CaseNote, CasePresence
 from reconciliation.working import Worker
 from runs.actors import Actor, ActorKind
 from runs.models import AuditLeaf
 from runs.refusals import Refusal
 from tests import cases
 from tests.cases import Effect
+from tests.concurrency import Connect
 from tests.integration.pages.conftest import Login
 from tests.integration.pages.forms import decide, page_of
 
@@ -274,6 +277,101 @@ def test_a_persons_name_is_shown_inert(kim: Client, login: Login) -> None:
     assert "\u202e" not in body
 
 
+# --- Notes --------------------------------------------------------------------------------------------------
+
+
+def note(client: Client, opened: cases.Opened, text: str, **data: str) -> Any:
+    form = page_of(client, f"/cases/{opened.case_id}/").note
+    return act(client, opened, "note", **{"text": text, "key": form.key, **data})
+
+
+def notes_of(client: Client, opened: cases.Opened) -> list[tuple[str, str]]:
+    timeline = page_of(client, f"/cases/{opened.case_id}/").timeline
+    return [(item.quote, item.actor.name) for item in timeline if item.title == "Note"]
+
+
+def test_a_note_is_in_the_timeline_inert_and_moves_no_version(kim: Client, robin: Client) -> None:
+    opened = cases.needs_decision()
+    before = opened.case.version
+    text = "<script>alert(1)</script>\nTwo lines\u202e {{7*7}}"
+    assert note(kim, opened, text).status_code == 302
+    assert notes_of(robin, opened) == [(text, "kim")]
+    body = robin.get(f"/cases/{opened.case_id}/").content.decode()
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\nTwo lines" in body
+    assert "<script>alert" not in body
+    assert "\u202e" not in body
+    assert opened.case.version == before
+    event = event_of(AuditLeaf.objects.get(action="case.noted"))
+    assert event["after"] == {
+        "case": opened.case_id,
+        "length": len(text),
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),
+    }
+    assert text not in bytes(AuditLeaf.objects.get(action="case.noted").body).decode()
+
+
+def test_a_note_that_arrives_twice_is_one(kim: Client) -> None:
+    opened = cases.needs_decision()
+    for _ in range(2):
+        assert note(kim, opened, "Called them.", key="form_1").status_code == 302
+    assert len(notes_of(kim, opened)) == 1
+    other = note(kim, opened, "Called them again.", key="form_1")
+    assert other.status_code == 409
+    assert "This form was used for another note." in other.content.decode()
+    assert other.context["page"].note.text == "Called them again."
+    assert other.context["page"].note.key != "form_1"
+    assert AuditLeaf.objects.filter(action="case.noted").count() == 1
+
+
+@pytest.mark.parametrize(("length", "status"), [(0, 422), (1, 302), (4_000, 302), (4_001, 422)])
+def test_a_note_has_its_bounds(kim: Client, length: int, status: int) -> None:
+    opened = cases.needs_decision()
+    answer = note(kim, opened, "x" * length)
+    assert answer.status_code == status
+    assert CaseNote.objects.count() == (status == 302)
+    if status == 422:
+        assert "A note has 1 to 4,000 characters" in answer.content.decode()
+        assert answer.context["page"].note.text == "x" * length
+
+
+def test_a_case_holds_only_so_many_notes(kim: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notes, "NOTES_MAX", 2)
+    opened = cases.needs_decision()
+    for number in range(2):
+        assert note(kim, opened, f"Note {number}").status_code == 302
+    full = note(kim, opened, "One more")
+    assert full.status_code == 409
+    assert "A case holds 2 notes, and this one has them." in full.content.decode()
+    assert full.context["page"].note.text == "One more"
+    assert CaseNote.objects.count() == 2
+
+
+def test_a_note_can_be_added_after_the_end_and_only_by_those_who_work_on_cases(
+    kim: Client, login: Login
+) -> None:
+    opened = cases.needs_decision()
+    decide(kim, opened, "abandon", then="end")
+    assert note(kim, opened, "The customer was told.").status_code == 302
+    auditor = login(Role.AUDITOR)
+    assert page_of(auditor, f"/cases/{opened.case_id}/").note is None
+    assert act(auditor, opened, "note", text="x", key="k").status_code == 403
+    outsider = login(Role.OPERATOR, name="out", team="other")
+    assert act(outsider, opened, "note", text="x", key="k").status_code == 404
+    assert CaseNote.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_nobody_changes_a_note(kim: Client, connect: Connect, owner_url: str) -> None:
+    opened = cases.needs_decision()
+    note(kim, opened, "As it was.")
+    with psycopg.connect(owner_url, autocommit=True) as owner:
+        for login in (owner, connect()):
+            for sql in ("UPDATE {} SET text = 'x'", "DELETE FROM {}", "TRUNCATE {}"):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    login.execute(sql.format("reconciliation_casenote"))
+    assert CaseNote.objects.get().text == "As it was."
+
+
 # --- The next one -------------------------------------------------------------------------------------------
 
 
@@ -311,6 +409,7 @@ def test_only_a_person_works_on_a_case(db: None) -> None:
         lambda: working.take_over(
             case_id=opened.case_id, team=None, worker=policy, reason=WHY, seen_number=1
         ),
+        lambda: notes.add_note(case_id=opened.case_id, team=None, worker=policy, text="x", key="k"),
         lambda: working.next_for(teams=["acme"], worker=policy),
     ):
         with pytest.raises(Refusal) as refusal:
