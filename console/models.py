@@ -54,9 +54,18 @@ class Person(AbstractUser):
 
     roles = ArrayField(models.CharField(max_length=20, choices=Role.choices), default=list, blank=True)
     teams = models.ManyToManyField(Team, related_name="people", blank=True)
+    # Single keys can be switched off (WCAG 2.1.4); the choice goes wherever the person signs in.
+    shortcuts = models.CharField(
+        max_length=3, choices=[("on", "On"), ("off", "Off")], default="on", db_default="on"
+    )
 
     class Meta(AbstractUser.Meta):
-        constraints = [models.CheckConstraint(condition=_within("roles", Role), name="person_roles_known")]
+        constraints = [
+            models.CheckConstraint(condition=_within("roles", Role), name="person_roles_known"),
+            models.CheckConstraint(
+                condition=Q(shortcuts__in=["on", "off"]), name="person_shortcuts_on_or_off"
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.get_full_name() or self.username

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime
+from typing import cast
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.cache import get_conditional_response
 
 from console.pages.guards import Viewer, page
 from console.pages.present.queue import news_of, queue_page
 from console.pages.present.queue_filters import Address, read_address
+from console.pages.present.queue_frame import stats_of, waits_of
 from console.pages.present.saved_views import Typed, saved_views_of
+from console.queries.backlog import backlog_of
 from console.queries.queue import count_new, list_cases
 from console.saved_views import views_of
+from runs.locking import database_now
 from runs.refusals import Invalid
 
 
@@ -39,10 +45,22 @@ def show_queue(
 
 @page("GET", "HEAD")
 def queue_news(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """The pill that says how many cases came into this list since it was read; it moves no row."""
+    """The pill that says how many cases came since the list was read, and the counts; neither moves a row."""
     address = read_address(request.GET)
     count = count_new(teams=viewer.teams, asked=address.asked, since=_since(request.GET.get("since", "")))
-    return render(request, "queue.html#news", {"page": {"news": news_of(count, href=address.href())}})
+    backlog = backlog_of(teams=viewer.teams, now=database_now())
+    page = {
+        "news": news_of(count, href=address.href()),
+        "stats": stats_of(backlog),
+        "waits": waits_of(backlog),
+    }
+    response = render(request, "partials/queue_news.html", {"page": page})
+    # Most of the time nothing has changed: the browser keeps the last answer, and asks only whether it holds.
+    response["Cache-Control"] = "private, no-cache"
+    etag = f'"{hashlib.sha256(response.content).hexdigest()}"'
+    response["ETag"] = etag
+    unchanged = get_conditional_response(request, etag=etag, response=response)
+    return cast("HttpResponse", unchanged)
 
 
 def _since(text: str) -> datetime:

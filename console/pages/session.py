@@ -29,7 +29,6 @@ from console.queries.backlog import waiting_count
 Theme = Literal["system", "light", "dark"]
 THEMES: Final[tuple[Theme, ...]] = ("system", "light", "dark")
 THEME_COOKIE: Final = "recourse_theme"
-SHORTCUTS_COOKIE: Final = "recourse_shortcuts"
 PREFERENCE_SECONDS: Final = 400 * 24 * 60 * 60  # the longest that browsers keep a cookie
 
 # Beyond it the number beside the navigation says "99+".
@@ -84,7 +83,7 @@ def shell_of(request: HttpRequest) -> Shell:
         environment=settings.RECOURSE_ENVIRONMENT,
         environment_tone=_environment_tone(settings.RECOURSE_ENVIRONMENT),
         theme=theme_of(request),
-        shortcuts=request.COOKIES.get(SHORTCUTS_COOKIE) != "off",
+        shortcuts=getattr(getattr(request, "user", None), "shortcuts", "on") != "off",
         path=request.get_full_path() if request.method == "GET" else request.path,
         viewer=viewer_of(request),
         section=section,
@@ -214,13 +213,13 @@ def theme_of(request: HttpRequest) -> Theme:
 
 @require_GET
 def preferences(request: HttpRequest) -> HttpResponse:
-    """Show what can be set in this browser: theme, and the keyboard shortcuts with their off switch."""
+    """Show what can be set: the theme in this browser, and the keyboard shortcuts with their off switch."""
     return render(request, "preferences.html", {"themes": THEMES})
 
 
 @require_POST
 def set_theme(request: HttpRequest) -> HttpResponse:
-    """Keep the theme, the shortcuts switch, or both, and go back to where the person was."""
+    """Keep the theme in this browser and the shortcuts switch with the person, and go back."""
     target = request.POST.get("next", "")
     if not url_has_allowed_host_and_scheme(
         target, allowed_hosts={request.get_host()}, require_https=request.is_secure()
@@ -231,8 +230,8 @@ def set_theme(request: HttpRequest) -> HttpResponse:
     if theme in THEMES:
         _keep(response, THEME_COOKIE, theme)
     shortcuts = request.POST.get("shortcuts")
-    if shortcuts in {"on", "off"}:
-        _keep(response, SHORTCUTS_COOKIE, shortcuts)
+    if shortcuts in {"on", "off"} and isinstance(request.user, Person):
+        Person.objects.filter(pk=request.user.pk).update(shortcuts=shortcuts)
     return response
 
 

@@ -89,6 +89,7 @@
 
   const dialog = document.getElementById("dialog");
   const shortcuts = document.getElementById("shortcuts");
+  const palette = document.getElementById("palette");
   let opener = null;
 
   function open(element) {
@@ -107,7 +108,7 @@
     opener = null;
   }
 
-  for (const element of [dialog, shortcuts]) element?.addEventListener("close", closed);
+  for (const element of [dialog, shortcuts, palette]) element?.addEventListener("close", closed);
 
   function focusNews(root) {
     const element = root.querySelector("[data-focus]");
@@ -169,6 +170,38 @@
     }
   }
 
+  // ------------------------------------------------------------ search and go
+
+  const paletteField = document.getElementById("palette-q");
+
+  function paletteLinks() {
+    return [...palette.querySelectorAll("#palette-hits a[href], .palette__pages a[href]")]
+      .filter((link) => !link.closest("[hidden]"));
+  }
+
+  function openPalette() {
+    if (!palette || palette.open) return;
+    open(palette);
+    paletteField.focus();
+    paletteField.select();
+  }
+
+  paletteField?.addEventListener("input", () => {
+    const wanted = paletteField.value.trim().toLowerCase();
+    for (const entry of palette.querySelectorAll(".palette__pages li")) {
+      entry.hidden = !entry.textContent.toLowerCase().includes(wanted);
+    }
+  });
+
+  palette?.addEventListener("keydown", (event) => {
+    if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+    const links = paletteLinks();
+    const step = event.key === "ArrowDown" ? 1 : -1;
+    const at = links.indexOf(document.activeElement) + step;
+    event.preventDefault();
+    (links[at] ?? paletteField).focus();
+  });
+
   // ------------------------------------------------------------ the keyboard
 
   const inField = (element) => element?.closest?.("input, select, textarea, [contenteditable]");
@@ -195,7 +228,20 @@
     return Boolean(link);
   }
 
+  // An action is opened where it stands; a locked one shows its reason. Neither sends anything.
+  function openAction(number) {
+    const choice = document.querySelectorAll("#action > .choice")[number - 1];
+    if (!choice) return false;
+    choice.querySelector("input[type=radio]")?.click();
+    choice.scrollIntoView({ block: "nearest" });
+    (choice.querySelector("input[type=radio]") ?? document.getElementById("decision")).focus({ preventScroll: true });
+    return true;
+  }
+
   const keys = {
+    1: () => openAction(1),
+    2: () => openAction(2),
+    3: () => openAction(3),
     j: () => move(1) || follow("j"),
     k: () => move(-1) || follow("k"),
     "/": () => {
@@ -217,11 +263,9 @@
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey && event.key.toLowerCase() === "k" && !event.altKey) {
-      const jump = document.getElementById("jump");
-      if (jump) {
+      if (palette && !document.querySelector("dialog[open]")) {
         event.preventDefault();
-        jump.focus();
-        jump.select();
+        openPalette();
       }
       return;
     }
@@ -287,6 +331,33 @@
   document.addEventListener("htmx:error", () => {
     if (body.dataset.live) ask();
   });
+
+  // ------------------------------------------------------------ pausing what refreshes itself
+
+  // After so long without a look at the server's list, its age is said in amber.
+  const STALE_AFTER_MS = 5 * 60 * 1000;
+  const pause = document.getElementById("pause");
+  const readAt = document.getElementById("read-at");
+  let paused = false;
+
+  function sayAge() {
+    if (!readAt) return;
+    const age = serverNow() - Date.parse(readAt.querySelector("time").dateTime);
+    readAt.classList.toggle("tone-amber", lost || age > STALE_AFTER_MS);
+    readAt.querySelector("[data-stale]").hidden = !(lost || age > STALE_AFTER_MS);
+  }
+
+  if (pause) {
+    pause.hidden = false;
+    pause.addEventListener("click", () => {
+      paused = !paused;
+      pause.setAttribute("aria-pressed", String(paused));
+    });
+    document.addEventListener("htmx:before:request", (event) => {
+      if (paused && event.target.getAttribute?.("hx-trigger")?.startsWith("every")) event.preventDefault();
+    });
+  }
+  if (readAt) setInterval(sayAge, 1000);
 
   // ------------------------------------------------------------ start
 

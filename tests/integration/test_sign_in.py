@@ -169,8 +169,15 @@ def test_an_unknown_theme_is_not_kept(client: Client) -> None:
     assert "recourse_theme" not in set_preference(client, theme='"><script>', next="/").cookies
 
 
-def test_shortcuts_can_be_turned_off(client: Client) -> None:
+def test_shortcuts_turned_off_stay_off_wherever_the_person_signs_in(client: Client, person: Person) -> None:
+    client.force_login(person)
     set_preference(client, shortcuts="off", next="/preferences/")
+    elsewhere = Client()
+    assert 'data-shortcuts="on"' in elsewhere.get("/preferences/", secure=True).content.decode()
+    elsewhere.force_login(person)
+    assert 'data-shortcuts="off"' in elsewhere.get("/preferences/", secure=True).content.decode()
+    set_preference(elsewhere, shortcuts="nonsense", next="/preferences/")
+    set_preference(Client(), shortcuts="on", next="/preferences/")
     assert 'data-shortcuts="off"' in client.get("/preferences/", secure=True).content.decode()
 
 

@@ -231,18 +231,42 @@ def test_a_place_in_the_list_that_cant_be_read_is_a_400(operator: Client) -> Non
 def test_the_pill_counts_what_came_since_and_moves_no_row(operator: Client) -> None:
     cases.needs_decision()
     page = page_of(operator, "/")
-    assert operator.get(page.poll_href).content.decode().strip() == ""
+    assert "newpill" not in operator.get(page.poll_href).content.decode()
     cases.needs_decision()
     cases.needs_decision()
     body = operator.get(page.poll_href, headers={"HX-Request": "true"}).content.decode()
     assert "2 new: show them" in body
     assert "<table" not in body
+    assert '<div id="backlog" hx-swap-oob="innerMorph">' in body
+    assert '<span class="stat__number">3</span>' in body
+
+
+def test_an_unchanged_queue_is_answered_in_a_head_alone(operator: Client) -> None:
+    cases.needs_decision()
+    page = page_of(operator, "/")
+    first = operator.get(page.poll_href)
+    again = operator.get(page.poll_href, headers={"If-None-Match": first["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    cases.needs_decision()
+    assert operator.get(page.poll_href, headers={"If-None-Match": first["ETag"]}).status_code == 200
+
+
+def test_what_is_typed_into_the_palette_is_answered_with_links_and_without_a_redirect(
+    operator: Client,
+) -> None:
+    opened = cases.needs_decision()
+    path = f"/search/?q={opened.operation.pk}"
+    hits = operator.get(path, headers={"HX-Request": "true"})
+    assert f'href="/cases/{opened.case_id}/"' in hits.content.decode()
+    assert "<html" not in hits.content.decode()
+    assert operator.get("/search/?q=", headers={"HX-Request": "true"}).content == b""
+    assert operator.get(path)["Location"] == f"/cases/{opened.case_id}/"
 
 
 def test_the_pill_counts_what_came_into_this_list_and_leads_back_to_it(operator: Client) -> None:
     page = page_of(operator, "/?tool=place_order")
     cases.needs_decision()
-    assert operator.get(page.poll_href).content.decode().strip() == ""
+    assert "newpill" not in operator.get(page.poll_href).content.decode()
     cases.needs_decision(Effect(tool="place_order", provider=cases.SUPPLIER, minor=100))
     body = operator.get(page.poll_href).content.decode()
     assert "1 new: show them" in body

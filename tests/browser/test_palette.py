@@ -1,0 +1,72 @@
+"""The keyboard in Chromium: search and go, an action opened by its number, and updates that can be paused."""
+
+from __future__ import annotations
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from reconciliation.models import Decision
+from tests.browser.seeding import people
+from tests.browser.test_operator_path import a_refund, sign_in
+from tests.processes import Server
+
+pytestmark = pytest.mark.browser
+
+
+def test_a_case_is_found_and_an_action_opened_by_keys_alone_and_nothing_is_sent(
+    page: Page, web_server: Server
+) -> None:
+    people()
+    opened = a_refund(1)
+    sign_in(page, web_server)
+
+    page.keyboard.press("Control+k")
+    palette = page.get_by_role("dialog", name="Search and go")
+    expect(palette).to_be_visible()
+    page.keyboard.type("prov")
+    expect(palette.get_by_role("link", name="Providers")).to_be_visible()
+    expect(palette.get_by_role("link", name="Runs")).to_be_hidden()
+    palette.get_by_role("searchbox").fill(opened.operation.pk)
+    expect(palette.locator("#palette-hits").get_by_role("link")).to_have_count(1)
+    assert Axe().run(page).violations_count == 0
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(f"{web_server.url}/cases/{opened.case_id}/")
+
+    for key, action in (("3", "Abandon"), ("2", "Retry with the same key"), ("1", "Confirm it happened")):
+        page.keyboard.press(key)
+        expect(page.get_by_role("radio", name=action, exact=True)).to_be_checked()
+        page.get_by_role("heading", level=1).click()
+        page.evaluate("document.activeElement.blur()")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert not Decision.objects.filter(case=opened.case_id).exists()
+
+
+def test_paused_updates_ask_for_nothing_and_the_list_says_how_old_it_is(
+    page: Page, web_server: Server
+) -> None:
+    people()
+    a_refund(1)
+    page.clock.install()
+    sign_in(page, web_server)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+
+    with page.expect_response("**/queue/news/**"):
+        page.clock.run_for(10_500)
+    page.get_by_role("button", name="Pause updates").click()
+    asked.clear()
+    page.clock.run_for(6 * 60_000)
+    assert not [url for url in asked if "/queue/news/" in url]
+    expect(page.locator("#read-at")).to_contain_text("6 min ago. It may have changed since: read it again")
+
+    page.get_by_role("button", name="Pause updates").click()
+    a_refund(2)
+    top = page.locator("#cases").bounding_box()
+    with page.expect_response("**/queue/news/**"):
+        page.clock.run_for(10_500)
+    expect(page.get_by_role("link", name="1 new: show them")).to_be_visible()
+    expect(page.locator("#backlog .stat__number").first).to_have_text("2")
+    expect(page.locator("[data-row]")).to_have_count(1)
+    assert page.locator("#cases").bounding_box() == top
