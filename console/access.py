@@ -34,6 +34,8 @@ class Deed(StrEnum):
     TEST_LOOKUP = "test_lookup"
     # Trust a provider less than it promises.
     TIGHTEN = "tighten"
+    # Say which in-house API there is to send to, and what it promises.
+    DECLARE = "declare"
 
 
 # An approver consents to what an operator asks for and so decides nothing alone; an auditor reads; an
@@ -48,6 +50,7 @@ ROLES_BY_DEED: Final[dict[Deed, tuple[Role, ...]]] = {
     Deed.WITHDRAW_RETRY: (Role.OPERATOR,),
     Deed.TEST_LOOKUP: (Role.OPERATOR,),
     Deed.TIGHTEN: (Role.ADMINISTRATOR,),
+    Deed.DECLARE: (Role.ADMINISTRATOR,),
 }
 
 
@@ -81,6 +84,8 @@ def why_not(person: Person, deed: Deed) -> str:
             what = "and lookups are tested by operators"
         case Deed.TIGHTEN:
             what = "and contracts are tightened by administrators"
+        case Deed.DECLARE:
+            what = "and providers are declared by administrators"
         case _:
             assert_never(deed)
     return f"{who}, {what}."

@@ -52,6 +52,7 @@ _PLACEHOLDER: Final = re.compile(r"\{[^{}]*\}")
 _SCHEME_WORD: Final = re.compile(r"\s*(?:bearer|basic|token|apikey|key)?\s*[=:]?\s*\Z", re.IGNORECASE)
 # A long run of letters and digits together, as keys without a known prefix look.
 _RANDOM: Final = re.compile(r"(?=[A-Za-z+/=_-]*[0-9])(?=[0-9+/=_-]*[A-Za-z])[A-Za-z0-9+/=_-]{24,}")
+_USER_IN_URL: Final = re.compile(r"://[^/\s@]*:[^/\s@]*@")
 # Where literal text travels to the provider.
 _TRAVELLING: Final = ("headers", "query", "body", "add")
 # Fields of a contract that bind only what is sent from now on: an attempt keeps what was fixed with it.
@@ -221,6 +222,8 @@ def _secret_faults(text: str) -> Iterator[Fault]:
                     sentence=f"{SHOWN_AS}: {place}: allowed: the name of an environment variable in capitals,"
                     " such as ACME_TOKEN. What was found isn't repeated, for it may be the secret itself.",
                 )
+        elif _USER_IN_URL.search(value):
+            yield _secret(place)
         elif set(table) & set(_TRAVELLING) and not _SCHEME_WORD.match(literal):
             named = redactor.is_sensitive(name) and len(literal.strip()) >= 4
             if named or ("headers" in table and _RANDOM.search(literal)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.pages import case, desk, effects, providers, queue, runs, saved_views, search, session
+from console.pages import case, declaring, desk, effects, providers, queue, runs, saved_views, search, session
 
 urlpatterns = [
     path("", queue.queue, name="queue"),
@@ -28,6 +28,7 @@ urlpatterns = [
     path("runs/<str:run_id>/lease/revocation/", runs.run_revoke, name="run_revoke"),
     path("effects/", effects.effects, name="effects"),
     path("providers/", providers.provider_list, name="provider_list"),
+    path("providers/new/", declaring.provider_new, name="provider_new"),
     path("providers/<slug:slug>/", providers.provider, name="provider"),
     path("providers/<slug:slug>/lookup-test/", providers.provider_test, name="provider_test"),
     path("providers/<slug:slug>/tightening/", providers.provider_tighten, name="provider_tighten"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -92,7 +93,7 @@ def test_a_process_that_has_just_looked_finds_what_another_declares() -> None:
     assert not is_declared(account_of("shop"))
     # As another process would: the row appears, and nobody here is told to look again.
     Declaration.objects.create(account="shop", number=1, text=TEXT, reason=WHY, actor="person:7")
-    effective._last = effective._Read(values={}, at=effective.time.monotonic() - 0.3)
+    effective._last = effective._Read(values={}, at=time.monotonic() - 0.3)
     assert is_declared(account_of("shop"))
 
 
@@ -168,10 +169,10 @@ def test_of_two_who_declare_at_once_one_is_told_of_the_other() -> None:
 
 
 def test_only_a_person_declares_and_says_why() -> None:
-    for fields in ({"actor": Actor(ActorKind.WORKER, "w1")}, {"reason": "short"}):
-        usual = {"text": TEXT, "reason": WHY, "seen_number": 0, "actor": ADMINISTRATOR}
+    usual: dict[str, Any] = {"text": TEXT, "reason": WHY, "seen_number": 0, "actor": ADMINISTRATOR}
+    for name, value in (("actor", Actor(ActorKind.WORKER, "w1")), ("reason", "short")):
         with pytest.raises(Invalid):
-            declare(**{**usual, **fields})
+            declare(**{**usual, name: value})
     assert not Declaration.objects.exists()
 
 
@@ -226,7 +227,10 @@ def test_what_is_tighter_is_declared_while_operations_are_open_and_the_queue_fol
     _, case = in_doubt("shop")
     ends_at = factories.fresh(case).key_ends_at
     put(1, ("dedup_window_ms = 86_400_000", "dedup_window_ms = 3_600_000"), ("console_sends = true", ""))
-    assert factories.fresh(case).key_ends_at < ends_at
+    sooner = factories.fresh(case).key_ends_at
+    assert ends_at is not None
+    assert sooner is not None
+    assert sooner < ends_at
     assert not account_of("shop").console_sends
 
 

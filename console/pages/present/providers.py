@@ -74,7 +74,7 @@ def provider_list_page(listed: Listed) -> ProviderListPage:
     if not rows:
         empty = EmptyState(
             title="No provider is declared",
-            text="Each is a TOML file; docs/providers/declared.md says how to write one.",
+            text="Declare one here, or as a TOML file: docs/providers/declared.md says how.",
         )
     configured = sum(1 for one in listed.accounts if one.configured)
     return ProviderListPage(
@@ -231,6 +231,13 @@ def _facts(read: ProviderRead) -> tuple[Fact, ...]:
 
 
 def _sections(read: ProviderRead) -> tuple[PromiseSection, ...]:
+    return sections_of(read.account, declared=read.declared)
+
+
+def sections_of(
+    account: ProviderAccount, *, declared: ProviderAccount | None = None
+) -> tuple[PromiseSection, ...]:
+    """The contract as the page of an account shows it; also of one that isn't saved yet."""
     return tuple(
         PromiseSection(
             title=group.title,
@@ -247,7 +254,7 @@ def _sections(read: ProviderRead) -> tuple[PromiseSection, ...]:
                 for line in group.lines
             ),
         )
-        for group in promises_of(read.account, declared=read.declared)
+        for group in promises_of(account, declared=declared)
     )
 
 
@@ -315,9 +322,13 @@ def _make_absent(account: ProviderAccount) -> Banner | None:
 
 
 def _setup(read: ProviderRead) -> tuple[Fact, ...]:
-    account = read.account
     if read.declared is None and not read.offered:
         return ()
+    return setup_facts(read.account)
+
+
+def setup_facts(account: ProviderAccount) -> tuple[Fact, ...]:
+    """Where it is declared, where it sends to, and what it needs from the environment."""
     facts = [
         Fact(label="Declared in", value=(Code(account.declared_in or account.adapter),)),
         Fact(label="Address", value=(Code(account.base_url),) if account.base_url else ("not set",)),

@@ -1,0 +1,191 @@
+"""The page on which a provider is declared: fields, text, what it would promise, and what is in the way."""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+from django.urls import reverse
+
+from console.pages.declaration_fields import SECTIONS, Field
+from console.pages.declaration_forms import DeclarationDraft, digest_of
+from console.pages.present.providers import sections_of, setup_facts
+from console.pages.present.trial import trial_result
+from console.pages.shapes import Banner, Choice, Code, Fact, FieldError, Phrase, Strong
+from console.pages.shapes.declaring import DeclarationField, DeclarationSection, DeclaringPage, SampleView
+from reconciliation.declaring import DeclarationMoved
+from reconciliation.providers.base import NotSentSeen, ReceiptSeen, RejectedSeen, SendOutcome, UnknownSeen
+from reconciliation.providers.declaration import Declared
+from reconciliation.providers.transport import Call
+from reconciliation.sampling import SAMPLE_KEY, SAMPLE_OPERATION, Sampled
+from reconciliation.tightening import REASON_LENGTH_MIN
+
+_SAMPLE_FIELDS: Final = (
+    Field(name="sample_payload", label="Payload that was sent, as JSON", kind="lines", hint="Empty is {}."),
+    Field(name="sample_status", label="Status of the answer", hint="Such as 201. Empty is 200."),
+    Field(
+        name="sample_body",
+        label="Body of the answer",
+        kind="lines",
+        hint="Write {key} and {operation} where the provider shows our key and our id.",
+    ),
+    Field(name="sample_tool", label="Tool", hint="Only where the declaration has a request for each tool."),
+)
+_TEXT: Final = Field(
+    name="text",
+    label="The declaration as TOML",
+    kind="lines",
+    hint="docs/providers/declared.md explains every line.",
+)
+_REASON: Final = Field(
+    name="reason",
+    label="Reason",
+    kind="lines",
+    hint=f"At least {REASON_LENGTH_MIN} characters. It is kept with the declaration.",
+)
+
+
+def closed_page(why_not: str) -> DeclaringPage:
+    """What somebody sees who may not declare a provider."""
+    return DeclaringPage(title="Declare a provider", href=reverse("provider_new"), closed=why_not)
+
+
+def declaring_page(
+    draft: DeclarationDraft,
+    *,
+    slug: str = "",
+    declared: Declared | None = None,
+    sampled: Sampled | None = None,
+    errors: tuple[FieldError, ...] = (),
+    banner: Banner | None = None,
+) -> DeclaringPage:
+    """The form with everything typed; `declared` is what the text says, where it can be read."""
+    ready = declared is not None and not any(one.field != "reason" for one in errors)
+    account = declared.account if declared is not None else None
+    return DeclaringPage(
+        title=f"Declare “{slug}” anew" if slug else "Declare a provider",
+        href=reverse("provider_new"),
+        slug=slug,
+        sections=tuple(
+            DeclarationSection(
+                name=section.name,
+                title=section.title,
+                text=section.text,
+                fields=tuple(_field(one, draft, errors) for one in section.fields),
+            )
+            for section in SECTIONS
+        ),
+        text_field=_field(_TEXT, draft, errors),
+        sample_fields=tuple(_field(one, draft, errors) for one in _SAMPLE_FIELDS),
+        reason_field=_field(_REASON, draft, errors),
+        by_text=draft.by_text,
+        seen_number=max(draft.seen_number, 0),
+        shown_digest=digest_of(draft["text"]) if ready else "",
+        ready=ready,
+        promises=sections_of(account) if account is not None else (),
+        promised="As it would stand once it is saved",
+        setup=setup_facts(account) if account is not None else (),
+        sample=_sample(sampled) if sampled is not None else None,
+        errors=errors,
+        banner=banner,
+    )
+
+
+def _field(one: Field, draft: DeclarationDraft, errors: tuple[FieldError, ...]) -> DeclarationField:
+    value = draft[one.name]
+    choices = tuple(Choice(value=word, label=label, selected=word == value) for word, label in one.words)
+    if one.kind == "switch":
+        choices = (
+            Choice(value="", label="No", selected=value != "yes"),
+            Choice(value="yes", label="Yes", selected=value == "yes"),
+        )
+    return DeclarationField(
+        name=one.name,
+        label=one.label,
+        kind="choice" if one.kind == "switch" else one.kind,
+        value=value,
+        hint=one.hint,
+        choices=choices,
+        errors=tuple(error.sentence for error in errors if error.field == one.name),
+    )
+
+
+# --- sample answers --------------------------------------------------------------------------------------
+
+
+def _sample(done: Sampled) -> SampleView:
+    facts = [
+        Fact(label="The request that would be sent", value=_request(done.sent)),
+        Fact(label="As the reply to it", value=(Strong(_outcome(done.reply)),), note=(done.reply.summary,)),
+    ]
+    if done.lookup is not None:
+        facts.append(Fact(label="The question that would be asked", value=_request(done.asked)))
+    facts.append(
+        Fact(
+            label="In the answer",
+            value=("{key} is ", Code(SAMPLE_KEY), ", {operation} is ", Code(SAMPLE_OPERATION)),
+        )
+    )
+    lookup = trial_result(done.lookup, now=done.lookup.asked_at) if done.lookup is not None else None
+    return SampleView(facts=tuple(facts), lookup=lookup)
+
+
+def _request(call: Call | None) -> Phrase:
+    if call is None:
+        return ("None: it can’t be made",)
+    body = f" {call.content.decode('utf-8', 'replace')}" if call.content else ""
+    return (Code(f"{call.method} {call.url}{body}"[:2_000]),)
+
+
+def _outcome(outcome: SendOutcome) -> str:
+    match outcome:
+        case ReceiptSeen():
+            return "Confirmed: it is a receipt"
+        case RejectedSeen():
+            return "Rejected: a definite refusal"
+        case NotSentSeen():
+            return "Not sent"
+        case UnknownSeen():
+            return "Unknown: a case opens, and it is looked up"
+    assert_never(outcome)
+
+
+# --- refusals --------------------------------------------------------------------------------------------
+
+
+def not_declared(sentence: str) -> Banner:
+    """A refusal in its own words."""
+    return Banner(
+        title=("Nothing was declared.",),
+        icon="octagon-x",
+        tone="red",
+        text=(sentence,),
+        kept="What you typed is kept",
+        focus=True,
+    )
+
+
+def declared_meanwhile(refusal: DeclarationMoved) -> Banner:
+    """Somebody else was first: who and why, and what can be done about it."""
+    return Banner(
+        title=("This account was declared while you were writing. Nothing of yours was recorded.",),
+        icon="git-compare",
+        tone="amber",
+        text=(
+            f"{refusal.sentence} Open the account, read what is declared there, and declare it anew from it.",
+        ),
+        quote=str(refusal.details.get("their_reason", "")),
+        kept="What you typed is kept",
+        focus=True,
+    )
+
+
+def look_first() -> Banner:
+    """What is saved is what was seen; this wasn't."""
+    return Banner(
+        title=("Read it before you save it.",),
+        icon="info",
+        tone="amber",
+        text=("The declaration is another than the one that was shown. Here it is; nothing was saved.",),
+        kept="What you typed is kept",
+        focus=True,
+    )
