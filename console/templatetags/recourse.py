@@ -64,6 +64,7 @@ _ANSWERS: Final[dict[str, tuple[str, str, Tone]]] = {
     "yes": ("Yes", "check", "green"),
     "no": ("No", "x", "red"),
     "unknown": ("Unknown", "unknown", "amber"),
+    "settled": ("Settled", "check", "grey"),
 }
 
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from console.pages.shapes import (
     ActionView,
     Actor,
+    AxisLabel,
     Badge,
     Banner,
     BudgetView,
@@ -1025,7 +1026,12 @@ RUN_PAGE = RunPage(
         held_width=30,
     ),
     steps_summary="3 of 7 steps done",
-    axis=("21:51:30Z", "21:54", "22:06, paused", "next"),
+    axis=(
+        AxisLabel(x=0, text="21:51:30Z"),
+        AxisLabel(x=25, text="21:54"),
+        AxisLabel(x=65, text="paused"),
+        AxisLabel(x=80, text="next"),
+    ),
     band=(660, 150),
     turns=(
         TurnGroup(

@@ -10,11 +10,11 @@ from django.urls import reverse
 from console.pages import wording
 from console.pages.forms import DecisionForm
 from console.pages.present import naming
-from console.pages.present.desk import WorkDraft, desk_view, note_form
+from console.pages.present.desk import WorkDraft, desk_view, note_form, snooze_view
 from console.pages.present.diff import diffs_of
 from console.pages.present.evidence import evidence_of
 from console.pages.present.jsons import payload_view
-from console.pages.present.marks import amount_of, capped
+from console.pages.present.marks import amount_of, answer_shown, capped
 from console.pages.present.panel import panel_of, selectable
 from console.pages.present.timeline import history_href, note_of, timeline_of
 from console.pages.present.verdict import state_badge, verdict_of
@@ -105,7 +105,8 @@ def case_page(
         position=f"Turn {operation.turn_index}, step {read.step_number}",
         verdict=verdict_of(read, may_look_up=not look_up_why_not, why_not=look_up_why_not),
         questions=tuple(
-            _question(one, read.judged.assessment.actions) for one in read.judged.assessment.answers
+            _question(one, read.judged.assessment.actions, settled=case.state == CaseState.RESOLVED)
+            for one in read.judged.assessment.answers
         ),
         questions_summary=_summary(read.judged.assessment.answers, settled=case.state == CaseState.RESOLVED),
         panel=panel_of(
@@ -140,6 +141,7 @@ def case_page(
         desk=desk_view(
             read.case, read.desk, actor=actor, may_work=not work_why_not, draft=work or WorkDraft()
         ),
+        snooze=snooze_view(case, read.desk, may_work=not work_why_not, draft=work or WorkDraft()),
         note=note_form(case, draft=work or WorkDraft()) if not work_why_not else None,
     )
 
@@ -189,7 +191,7 @@ def _keyfacts(read: CaseRead) -> tuple[Fact, ...]:
 # --- The five questions ---------------------------------------------------------------------------------
 
 
-def _question(answer: Answer, actions: tuple[ActionStatus, ...]) -> QuestionView:
+def _question(answer: Answer, actions: tuple[ActionStatus, ...], *, settled: bool) -> QuestionView:
     locks = [
         f"Locks {_ACTION_WORDS[one.action]}"
         if one.permission is Permission.LOCKED
@@ -200,14 +202,15 @@ def _question(answer: Answer, actions: tuple[ActionStatus, ...]) -> QuestionView
     return QuestionView(
         number=answer.number,
         question=answer.question,
-        answer=answer.truth,
+        answer=answer_shown(answer, settled=settled),
         why=(answer.sentence,),
         locks=tuple(locks),
     )
 
 
 def _summary(answers: tuple[Answer, ...], *, settled: bool) -> str:
-    counted = [(truth, sum(1 for one in answers if one.truth is truth)) for truth in Truth]
+    asked = [one for one in answers if answer_shown(one, settled=settled) != "settled"]
+    counted = [(truth, sum(1 for one in asked if one.truth is truth)) for truth in Truth]
     words = ", ".join(f"{number} {truth}" for truth, number in counted if number)
     limited = not settled and any(truth is not Truth.YES and number for truth, number in counted)
     return f"{words}. Every “no” or “unknown” limits what you can do." if limited else f"{words}."

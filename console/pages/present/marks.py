@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from console.pages.shapes import Actor, Badge, Counts, KeyWindow, Tone
+from console.pages.shapes import Actor, Answer, Badge, Counts, KeyWindow, Tone
 from console.queries.people import Names
 from reconciliation.contracts import Contract, WindowKind
 from reconciliation.facts import Facts
+from reconciliation.questions import Answer as QuestionAnswer
 from reconciliation.questions import key_protection
 from reconciliation.states import Need, Resolution, Truth
 from runs.actors import ActorKind
@@ -31,6 +32,8 @@ FINDINGS: Final[dict[str, Badge]] = {
     "inconclusive": Badge(word="The answer says nothing", icon="unknown", tone="amber", open=True),
     "unavailable": Badge(word="Couldn’t be asked", icon="unplug", tone="grey", open=True),
 }
+# Which of the five asks whether anything may still be sent.
+LAST_QUESTION: Final = 5
 # Why a run is paused, as it goes on a sentence.
 PAUSED_WHY: Final[dict[str, str]] = {
     PauseReason.OUTCOME: "waits for a decision about an unknown outcome",
@@ -135,3 +138,12 @@ def amount_of(currency: str, minor: int | None) -> Money | None:
         return Money(currency, minor) if currency and minor is not None else None
     except Refusal:
         return None
+
+
+def answer_shown(answer: QuestionAnswer, *, settled: bool) -> Answer:
+    """An answer as pages show it.
+
+    The last question is whether approval, budget and version still let something be sent. Nothing is to be
+    sent for a settled case, so that its "no" would be a warning about nothing.
+    """
+    return "settled" if settled and answer.number == LAST_QUESTION else answer.truth

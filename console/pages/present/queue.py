@@ -17,6 +17,7 @@ from console.pages.present.marks import (
     RESOLUTIONS,
     SOON,
     amount_of,
+    answer_shown,
     capped,
     counts_of,
     plural,
@@ -25,6 +26,7 @@ from console.pages.present.marks import (
 from console.pages.present.queue_filters import Address, chips_of, filters_of
 from console.pages.present.queue_frame import TITLES, cleared, empty_of, stats_of, tabs_of, waits_of
 from console.pages.shapes import (
+    Answer,
     Badge,
     NextPage,
     Phrase,
@@ -160,7 +162,7 @@ def _row(row: Row, now: datetime) -> QueueRow:
             has_lookup=overview.contract.has_lookup,
             carrying=None,
         ),
-        answers=tuple(one.truth for one in overview.answers),  # type: ignore[arg-type]
+        answers=_answers(row),
         waiting_since=case.resolved_at or case.opened_at,
         window=window_of(overview.facts, overview.contract, now=now),
         looked_up_at=row.looked_up_at,
@@ -168,6 +170,12 @@ def _row(row: Row, now: datetime) -> QueueRow:
         note=note,
         note_tone=tone,
     )
+
+
+def _answers(row: Row) -> tuple[Answer, Answer, Answer, Answer, Answer]:
+    settled = row.case.state == CaseState.RESOLVED
+    first, second, third, fourth, fifth = (answer_shown(one, settled=settled) for one in row.overview.answers)
+    return first, second, third, fourth, fifth
 
 
 def _payload(content: bytes) -> object:

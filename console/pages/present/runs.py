@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
+from console.pages.present.folding import folded
 from console.pages.present.jsons import payload_view
 from console.pages.present.marks import PAUSED_WHY, amount_of, plural
 from console.pages.present.steps import steps_of
@@ -159,7 +160,10 @@ def run_page(
         plan=steps.plan if run.state not in RUN_ENDED else (),
         plan_note="What a worker would be told now. Nothing is sent by looking.",
         leases=tuple(_lease(read, one) for one in read.leases),
-        timeline=tuple(item_of(leaf, event_of(leaf), read.names, links=False) for leaf in read.leaves),
+        timeline=folded(
+            (leaf.operation_ref, item_of(leaf, event_of(leaf), read.names, links=False))
+            for leaf in read.leaves
+        ),
         input=payload_view("Input", bytes(run.input), run.input_digest),
         output=payload_view("Output", bytes(run.output), run.output_digest) if run.output else None,
         empty=None

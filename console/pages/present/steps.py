@@ -14,7 +14,17 @@ from django.urls import reverse
 from console.pages import timescale, wording
 from console.pages.present import naming
 from console.pages.present.marks import amount_of, plural
-from console.pages.shapes import Badge, Code, Phrase, PlanCount, PlanRow, TurnGroup, Waterfall, WaterfallBar
+from console.pages.shapes import (
+    AxisLabel,
+    Badge,
+    Code,
+    Phrase,
+    PlanCount,
+    PlanRow,
+    TurnGroup,
+    Waterfall,
+    WaterfallBar,
+)
 from console.queries.runs import RunRead
 from reconciliation.states import CaseState
 from runs.models import Attempt, Call, Operation
@@ -23,6 +33,10 @@ from runs.states import OperationState
 # Room at the right for what isn't sent yet.
 AHEAD = timedelta(minutes=1)
 BAR_WIDTH_MIN = 6
+# Of the axis's width, in its thousandths to a percent; and the share that a clock or a word takes, which at
+# the table's usual width is the "21:51:30Z" of the monospaced digits.
+PERCENT = timescale.WIDTH / 100
+LABEL_PERCENT = 22
 _COUNT_NOTES: Final = {
     "skip": "settled, results reused",
     "read": "only read, at no risk",
@@ -37,7 +51,7 @@ class Steps:
     """The table of steps with its axis, and the counts of what is next."""
 
     turns: tuple[TurnGroup, ...]
-    axis: tuple[str, ...]
+    axis: tuple[AxisLabel, ...]
     band: tuple[int, int] | None
     plan: tuple[PlanCount, ...]
     summary: str
@@ -65,10 +79,11 @@ def steps_of(read: RunRead) -> Steps:
         for turn, members in groupby(rows, key=lambda one: one[0])
     )
     listed = [row for _, row in rows]
+    band = _band(read, scale)
     return Steps(
         turns=groups,
-        axis=scale.axis(now=read.now),
-        band=_band(read, scale),
+        axis=axis_of(scale.axis(now=read.now), band),
+        band=band,
         plan=_counts(listed),
         summary=_summary(read, listed),
     )
@@ -181,6 +196,27 @@ def _band(read: RunRead, scale: timescale.Scale) -> tuple[int, int] | None:
         return None
     start = scale.x(read.run.paused_at)
     return start, max(2, scale.x(read.now) - start)
+
+
+def axis_of(clocks: tuple[str, ...], band: tuple[int, int] | None) -> tuple[AxisLabel, ...]:
+    """The clock at equal steps, and over the paused stretch what it is, and that what follows is to come.
+
+    A clock gives way to a word: two of them in one place could both not be read.
+    """
+    words: list[AxisLabel] = []
+    if band is not None:
+        start, end = (round(one / PERCENT) for one in (band[0], band[0] + band[1]))
+        narrow = end - start < LABEL_PERCENT
+        words.append(AxisLabel(x=start, text="paused", anchor="end" if narrow and start > 0 else "start"))
+        if end <= 100 - LABEL_PERCENT:
+            words.append(AxisLabel(x=end, text="next"))
+    starts = [one.x - LABEL_PERCENT if one.anchor == "end" else one.x for one in words]
+    shown = [
+        AxisLabel(x=x, text=text)
+        for x, text in ((round(100 * place / len(clocks)), text) for place, text in enumerate(clocks))
+        if all(abs(x - start) >= LABEL_PERCENT for start in starts)
+    ]
+    return tuple(sorted([*shown, *words], key=lambda one: one.x))
 
 
 def _bar(kind: str, start: int, end: int) -> WaterfallBar:

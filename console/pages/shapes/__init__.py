@@ -35,6 +35,7 @@ from console.pages.shapes.case import (
     Piece,
     QuestionView,
     ReviewPage,
+    SnoozeView,
     TextField,
     VerdictView,
 )
@@ -91,6 +92,7 @@ from console.pages.shapes.queue import (
     WaitBucket,
 )
 from console.pages.shapes.run import (
+    AxisLabel,
     BudgetView,
     LeaseRow,
     PlanCount,
@@ -118,6 +120,7 @@ __all__ = [
     "ActionView",
     "Actor",
     "Answer",
+    "AxisLabel",
     "Badge",
     "Banner",
     "BudgetView",
@@ -178,6 +181,7 @@ __all__ = [
     "SearchPage",
     "Shell",
     "Since",
+    "SnoozeView",
     "SourceView",
     "Standing",
     "Stat",

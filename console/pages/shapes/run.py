@@ -152,8 +152,17 @@ class PlanCount:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AxisLabel:
+    """A word over the time axis at `x` percent of its width; `anchor` is which end of it stands there."""
+
+    x: int
+    text: str
+    anchor: Literal["start", "end"] = "start"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RunPage:
-    """`run.html`. `axis` is four labels over equal quarters of the scale; `band` the paused stretch.
+    """`run.html`. `axis` labels the scale; `band` is the paused stretch.
 
     `revoke_href` takes the POST, with `reason`, that takes the lease away; without it `revoke_note` says why
     this person can't, "" where nobody holds the run.
@@ -170,7 +179,7 @@ class RunPage:
     steps_summary: str
     banner: Banner | None = None
     budget: BudgetView | None = None
-    axis: tuple[str, ...] = ()
+    axis: tuple[AxisLabel, ...] = ()
     band: tuple[int, int] | None = None
     plan: tuple[PlanCount, ...] = ()
     plan_note: str = ""

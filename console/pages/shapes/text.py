@@ -10,8 +10,8 @@ from reconciliation.states import Truth
 from runs.money import Money
 
 Tone = Literal["grey", "blue", "amber", "green", "red", "violet"]
-# The answers to the five questions.
-Answer = Truth
+# The answers to the five questions; "settled" where the case is, so that the question bears on nothing more.
+Answer = Truth | Literal["settled"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,14 @@ def test_what_settled_by_itself_asks_nobody(operator: Client) -> None:
     assert page.panel.kind == "closed"
     assert "without a person" in page.panel.text[0]
     assert "limits what you can do" not in page.questions_summary
+    assert [str(one.answer) for one in page.questions][-1] == "settled"
+    assert "no" not in page.questions_summary.split(), page.questions_summary
+    assert (
+        '<span class="ans ans--settled tone-grey">'
+        in operator.get(f"/cases/{opened.case_id}/").content.decode()
+    )
+    ((row,),) = (group.rows for group in page_of(operator, "/?view=resolved").groups)
+    assert row.answers == tuple(one.answer for one in page.questions)
     assert (page.verdict.counts.requests, page.verdict.counts.effects) == (1, 1)
 
 

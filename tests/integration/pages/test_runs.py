@@ -8,6 +8,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from console.models import Role
+from console.pages.present.steps import axis_of
 from runs.journal.ending import complete_run
 from runs.leases import add_pause_reason, claim
 from runs.locking import lock_run
@@ -211,3 +212,30 @@ def test_a_run_of_another_version_says_which_versions_run(operator: Client) -> N
     )
     fact = page_of(operator, f"/runs/{run.pk}/").facts[0]
     assert "also running: 7" in fact.note[0]
+
+
+def test_lookups_in_a_row_with_one_answer_are_two_lines_of_the_timeline(operator: Client) -> None:
+    opened = cases.needs_decision()
+    timeline = page_of(operator, f"/runs/{opened.run.pk}/").timeline
+    titles = [item.title for item in timeline]
+    first = titles.index("Lookup: not found: not proof")
+    made = opened.case.lookups_count
+    assert made >= 3
+    assert titles[first + 1] == f"{made - 1} more lookups, the same answer"
+    assert titles.count("Lookup: not found: not proof") == 1
+    assert [item.at for item in timeline] == sorted(item.at for item in timeline)
+
+
+def test_the_axis_says_where_the_run_is_paused_and_no_two_labels_meet(operator: Client) -> None:
+    opened = cases.needs_decision()
+    axis = page_of(operator, f"/runs/{opened.run.pk}/").axis
+    assert "paused" in [label.text for label in axis]
+    clocks = ("10:00:00Z", "10:01", "10:02", "10:03")
+    assert [(one.x, one.text) for one in axis_of(clocks, None)] == list(
+        zip((0, 25, 50, 75), clocks, strict=True)
+    )
+    middle = axis_of(clocks, (400, 250))
+    assert [(one.x, one.text) for one in middle] == [(0, "10:00:00Z"), (40, "paused"), (65, "next")]
+    late = axis_of(clocks, (950, 50))
+    assert [(one.x, one.text, one.anchor) for one in late][-1] == (95, "paused", "end")
+    assert "next" not in [one.text for one in late]
