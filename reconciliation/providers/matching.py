@@ -11,11 +11,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, assert_never
 
 from reconciliation.contracts import (
     AmountForm,
     AmountMust,
+    CompareAs,
     Contract,
     MatchField,
     ReferenceForm,
@@ -273,16 +275,19 @@ def _pairs(
                 yield MatchField(payload="$", answer="$"), payload, MISSING
                 continue
             for name, intended in payload.items():
-                path = f"$.{name}" if name.isidentifier() else f"$[{json.dumps(name, ensure_ascii=False)}]"
-                yield (
-                    MatchField(payload=path, answer=path, compare=one.compare),
-                    intended,
-                    record.get(name, MISSING),
-                )
+                yield _member(name, one.compare), intended, record.get(name, MISSING)
         else:
             intended = value_at(one.payload, payload)
             if not isinstance(intended, Missing):
                 yield one, intended, value_at(one.answer, dict(record))
+
+
+# Payloads of one tool have the same members, and there are few tools. Names are a sender's, so it is bounded.
+@lru_cache(maxsize=1024)
+def _member(name: str, compare: CompareAs) -> MatchField:
+    """The comparison of one member of the payload with the member of the answer that has its name."""
+    path = f"$.{name}" if name.isidentifier() else f"$[{json.dumps(name, ensure_ascii=False)}]"
+    return MatchField(payload=path, answer=path, compare=compare)
 
 
 def _compare(

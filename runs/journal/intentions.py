@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from threading import Lock
 
 from runs.ids import could_be_id
-from runs.journal.statements import READ_OPERATION, fetch_one
+from runs.journal.prepared import fetch_one
+from runs.journal.statements import READ_OPERATION
 from runs.money import Money
 from runs.refusals import NotFound
 

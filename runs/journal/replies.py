@@ -8,8 +8,9 @@ from django.db import IntegrityError, connection
 
 from runs.canonical import digest
 from runs.ids import could_be_id, new_id
+from runs.journal.prepared import fetch_one
 from runs.journal.settling import ReceiptFacts
-from runs.journal.statements import CONFIRM_BY_REPLY, fetch_one
+from runs.journal.statements import CONFIRM_BY_REPLY
 from runs.locking import LockedOperation
 from runs.models import Attempt, Report
 from runs.states import AttemptOutcome

@@ -19,7 +19,8 @@ from runs import audit
 from runs.actors import CONSOLE_SENDER, Actor, ActorKind
 from runs.ids import check_client_id, could_be_id
 from runs.journal.intentions import Intended, remember
-from runs.journal.statements import BEGIN_SEND, fetch_one
+from runs.journal.prepared import fetch_one
+from runs.journal.statements import BEGIN_SEND
 from runs.journal.turns import unsettled_before
 from runs.leases import (
     RunEnded,
@@ -235,6 +236,10 @@ def _refuse_blocked(locked: LockedOperation) -> None:
             reason="blocked_by",
             blocked_by=blocking or earlier.call_id,
         )
+    if run.turn_settled_through < operation.position and run.turn_parallel == "ordered":
+        # Counted anew: a call was settled before its turn came, and the count stopped at the gap before it.
+        run.turn_settled_through = operation.position
+        run.save(update_fields=["turn_settled_through"])
 
 
 def _pause_before_sending(locked: LockedOperation) -> RunPaused | None:

@@ -21,6 +21,7 @@ from runs.canonical import INTEGER_MAX, digest
 from runs.ids import new_id
 from runs.journal.evidence import REFERENCE_LENGTH_MAX, storable_text
 from runs.journal.pausing import refresh_budget_pause, refresh_outcome_pause
+from runs.journal.turns import count_settled
 from runs.locking import LockedOperation
 from runs.models import Attempt, Evidence, Grant, Operation, Receipt, Run
 from runs.refusals import Invalid, Refusal
@@ -348,9 +349,15 @@ def _settle(
     _settle_budget(operation, run, reservation, spent_minor)
     operation.save(update_fields=["reservation", "reserved_minor", "settled_minor"])
     # An unsettled call is always of the current turn: the next one isn't saved before.
-    run.turn_settled += 1
+    count_settled(run, position=operation.position)
     run.save(
-        update_fields=["turn_settled", "budget_reserved_minor", "budget_spent_minor", "budget_held_minor"]
+        update_fields=[
+            "turn_settled",
+            "turn_settled_through",
+            "budget_reserved_minor",
+            "budget_spent_minor",
+            "budget_held_minor",
+        ]
     )
     end_grants(operation, GrantState.VOID, locked, f"the operation is {to}")
     refresh_outcome_pause(locked.locked_run)

@@ -1,9 +1,9 @@
 """The journal's two hot writes, each one statement and so one commit (DESIGN §10, law 7).
 
-Both follow the same order. `run` locks the run's row; only then `clock` reads the time; `op` (and `att`)
-lock what else is decided on; `go` makes the whole decision on locked rows alone; every write after it
-hangs on `go` by a primary key and can't come out at zero. So either all of it happens or nothing does, and
-a wait for the lock can't let an ended lease through. Immutable columns (a run's team, an operation's run)
+Both follow the same order. `run` locks the run's row and only then reads the time; `go` locks what else is
+decided on and makes the whole decision on locked rows alone; every write after it hangs on `go` by a primary
+key and can't come out at zero. So either all of it happens or nothing does, and a wait for the lock can't let
+an ended lease through. Immutable columns (a run's team, an operation's run)
 may be read from the statement's snapshot.
 
 No row back means: not on this path. `sending` and `reports` then take the slow path under the same lock,
@@ -12,54 +12,8 @@ which either finds the reason or goes on.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
-
-import psycopg
-from django.conf import settings
-from django.db import connection
-
 from runs.audit import BODY
-
-# Prepared at the second use in a connection: planning one of these costs as much as running it.
-PREPARE_AFTER_USES = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Statement:
-    """One statement with its parameters numbered, so that its text isn't read anew at each use."""
-
-    text: str
-    names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, written: str) -> Statement:
-        """Number the `%(name)s` of a statement; each name is one parameter, however often it is used."""
-        names: list[str] = []
-
-        def number(found: re.Match[str]) -> str:
-            if found["name"] not in names:
-                names.append(found["name"])
-            return f"${names.index(found['name']) + 1}"
-
-        return cls(re.sub(r"%\((?P<name>\w+)\)s", number, written), tuple(names))
-
-
-def fetch_one(statement: Statement, parameters: Mapping[str, Any]) -> tuple[Any, ...] | None:
-    """Run one of this module's statements on Django's own connection and return its row, or None.
-
-    Django's cursors bind on the client and never prepare; these few statements are bound and prepared on
-    the server. `RECOURSE_PREPARED_STATEMENTS=0` is for poolers that can't keep prepared statements apart.
-    """
-    connection.ensure_connection()
-    raw = connection.connection
-    raw.prepare_threshold = PREPARE_AFTER_USES if settings.RECOURSE_PREPARED_STATEMENTS else None
-    with connection.wrap_database_errors, psycopg.RawCursor(raw) as cursor:
-        cursor.execute(statement.text, [parameters[name] for name in statement.names])
-        return cursor.fetchone()
-
+from runs.journal.prepared import Statement
 
 # What a report is matched against; all of it immutable, so no lock is needed.
 READ_OPERATION = Statement.of("""
@@ -77,22 +31,17 @@ _SENT_EVENT = """convert_to(
     'UTF8')"""
 
 BEGIN_SEND = Statement.of(f"""
-WITH ref AS MATERIALIZED (
-    SELECT run_id, provider_id FROM runs_operation
-    WHERE id = %(operation)s AND (%(team)s::text IS NULL OR team_id = %(team)s)
-), run AS MATERIALIZED (
-    -- The lock that everything about the run is decided under.
-    SELECT r.id, r.team_id, r.state, r.lease_number, r.lease_token, r.lease_holder, r.lease_expires_at,
-           r.in_doubt_count, r.turn_index, r.turn_parallel, r.approval_until_at, r.budget_limit_minor,
-           r.budget_reserved_minor + r.budget_spent_minor + r.budget_held_minor AS budget_taken_minor
-    FROM runs_run r WHERE r.id = (SELECT run_id FROM ref) FOR UPDATE
-), clock AS MATERIALIZED (
-    -- Read after the lock is granted: needs the locked row to exist.
-    SELECT clock_timestamp() AS at FROM run
-), op AS MATERIALIZED (
-    SELECT o.id, o.provider_id, o.call_id, o.state, o.attempts_count, o.key, o.payload, o.reservation,
-           o.amount_currency, o.amount_minor, o.turn_index, o.position, o.tool
-    FROM runs_operation o WHERE o.id = %(operation)s AND EXISTS (SELECT 1 FROM clock) FOR UPDATE
+WITH run AS MATERIALIZED (
+    -- The lock that everything about the run is decided under; the time is read once it is held.
+    SELECT locked.*, clock_timestamp() AS at FROM (
+        SELECT r.id, r.team_id, r.state, r.lease_number, r.lease_token, r.lease_holder, r.lease_expires_at,
+               r.in_doubt_count, r.turn_index, r.turn_parallel, r.turn_settled_through, r.approval_until_at,
+               r.budget_limit_minor,
+               r.budget_reserved_minor + r.budget_spent_minor + r.budget_held_minor AS budget_taken_minor
+        FROM runs_operation mine JOIN runs_run r ON r.id = mine.run_id
+        WHERE mine.id = %(operation)s AND (%(team)s::text IS NULL OR mine.team_id = %(team)s)
+        FOR UPDATE OF r
+    ) locked
 ), go AS MATERIALIZED (
     SELECT run.id AS run_id, run.team_id, run.lease_number, run.lease_token, run.lease_holder,
            op.id AS operation_id, op.attempts_count + 1 AS number, op.key, op.payload, op.tool,
@@ -100,32 +49,23 @@ WITH ref AS MATERIALIZED (
            -- One reservation per operation, at its first send (law 12).
            CASE WHEN op.reservation = 'none' THEN coalesce(op.amount_minor, 0) ELSE 0 END AS reserve_minor,
            p.slug, p.start_within_ms, p.request_within_ms, p.adapter_version, p.endpoint, p.region,
-           p.credential_fingerprint, clock.at,
-           clock.at + (p.start_within_ms + p.request_within_ms + p.in_flight_ms) * interval '1 ms' AS quiet_at
-    FROM run, clock, op, runs_provideraccount p
-    WHERE p.slug = op.provider_id
+           p.credential_fingerprint, run.at,
+           run.at + (p.start_within_ms + p.request_within_ms + p.in_flight_ms) * interval '1 ms' AS quiet_at
+    FROM run, runs_operation op, runs_provideraccount p
+    WHERE op.id = %(operation)s AND p.slug = op.provider_id
       -- The fence: this token, not ended by the time that was read after the lock.
-      AND run.state = 'open' AND run.lease_token = %(token)s AND run.lease_expires_at > clock.at
+      AND run.state = 'open' AND run.lease_token = %(token)s AND run.lease_expires_at > run.at
       AND op.state = 'ready'
       -- An unknown outcome blocks what isn't sent yet.
       AND run.in_doubt_count = 0
       AND op.turn_index = run.turn_index
-      -- In order: every call before it is settled. Read from the snapshot, which is safe because settled is
-      -- final: what a stale snapshot shows as unsettled goes the slow way, which asks again under the lock.
-      -- Scalar subqueries, because an EXISTS under OR may be hashed, and that reads every call there is.
-      AND (op.position = 0 OR run.turn_parallel = 'parallel' OR (
-          SELECT earlier.id FROM runs_call earlier
-          WHERE earlier.turn_id = (SELECT mine.turn_id FROM runs_call mine WHERE mine.id = op.call_id)
-            AND earlier.position < op.position
-            AND CASE WHEN earlier.kind = 'read' THEN earlier.result_at IS NULL
-                     -- A row that isn't there is not settled.
-                     ELSE coalesce((SELECT effect.state FROM runs_operation effect
-                                    WHERE effect.call_id = earlier.id), 'ready')
-                          IN ('ready', 'sent_unknown') END
-          LIMIT 1) IS NULL)
-      AND (run.approval_until_at IS NULL OR run.approval_until_at > clock.at)
+      -- In order: every call before it is settled.
+      AND (run.turn_parallel = 'parallel' OR op.position <= run.turn_settled_through)
+      AND (run.approval_until_at IS NULL OR run.approval_until_at > run.at)
       AND (run.budget_limit_minor IS NULL OR op.reservation <> 'none' OR op.amount_minor IS NULL
            OR run.budget_taken_minor + op.amount_minor <= run.budget_limit_minor)
+    -- If another transaction has just changed the row, all of this is asked again of what it left behind.
+    FOR UPDATE OF op
 ), attempt AS (
     INSERT INTO runs_attempt (operation_id, attempt_id, number, executor, lease_number, lease_token, worker,
                               minted_at, start_within_ms, request_within_ms, quiet_after_at, outcome,
@@ -173,29 +113,21 @@ _CONFIRMED_EVENT = """convert_to(
     'UTF8')"""
 
 CONFIRM_BY_REPLY = Statement.of(f"""
-WITH ref AS MATERIALIZED (
-    SELECT run_id FROM runs_operation
-    WHERE id = %(operation)s AND (%(team)s::text IS NULL OR team_id = %(team)s)
-), run AS MATERIALIZED (
-    SELECT r.id, r.team_id, r.state, r.lease_token, r.lease_holder, r.lease_expires_at, r.in_doubt_count
-    FROM runs_run r WHERE r.id = (SELECT run_id FROM ref) FOR UPDATE
-), clock AS MATERIALIZED (
-    SELECT clock_timestamp() AS at FROM run
-), op AS MATERIALIZED (
-    SELECT o.id, o.provider_id, o.state, o.attempts_count, o.reserved_minor, o.amount_currency,
-           o.amount_minor
-    FROM runs_operation o WHERE o.id = %(operation)s AND EXISTS (SELECT 1 FROM clock) FOR UPDATE
-), att AS MATERIALIZED (
-    SELECT a.id, a.number, a.outcome, a.lease_token FROM runs_attempt a
-    WHERE a.operation_id = %(operation)s AND a.attempt_id = %(attempt_id)s AND EXISTS (SELECT 1 FROM op)
-    FOR UPDATE
+WITH run AS MATERIALIZED (
+    SELECT locked.*, clock_timestamp() AS at FROM (
+        SELECT r.id, r.team_id, r.state, r.lease_token, r.lease_holder, r.lease_expires_at, r.in_doubt_count
+        FROM runs_operation mine JOIN runs_run r ON r.id = mine.run_id
+        WHERE mine.id = %(operation)s AND (%(team)s::text IS NULL OR mine.team_id = %(team)s)
+        FOR UPDATE OF r
+    ) locked
 ), go AS MATERIALIZED (
     SELECT run.id AS run_id, run.team_id, run.lease_holder, op.id AS operation_id, op.provider_id,
-           att.id AS attempt_pk, att.number, op.reserved_minor, clock.at,
+           op.position, att.id AS attempt_pk, att.number, op.reserved_minor, run.at,
            coalesce(%(amount_minor)s::bigint, op.amount_minor, 0) AS spent_minor,
            op.amount_currency AS currency, op.amount_minor IS NOT NULL AS has_amount
-    FROM run, clock, op, att
-    WHERE run.state = 'open' AND run.lease_token = %(token)s AND run.lease_expires_at > clock.at
+    FROM run, runs_operation op, runs_attempt att
+    WHERE op.id = %(operation)s AND att.operation_id = %(operation)s AND att.attempt_id = %(attempt_id)s
+      AND run.state = 'open' AND run.lease_token = %(token)s AND run.lease_expires_at > run.at
       AND op.state = 'sent_unknown'
       -- In a doubt, its own or a sibling's, this reply may leave the run nothing to do: the slow path then
       -- pauses it.
@@ -204,6 +136,7 @@ WITH ref AS MATERIALIZED (
       AND att.outcome = 'open' AND att.lease_token = %(token)s AND att.number = op.attempts_count
       -- The budget can't hold another currency: the slow path books what was reserved.
       AND (%(amount_currency)s = '' OR op.amount_minor IS NULL OR op.amount_currency = %(amount_currency)s)
+    FOR UPDATE OF op, att
 ), attempt AS (
     UPDATE runs_attempt a SET outcome = 'receipt', ended_at = go.at, report_digest = %(report_digest)s
     FROM go WHERE a.id = go.attempt_pk
@@ -225,6 +158,8 @@ WITH ref AS MATERIALIZED (
 ), budget AS (
     UPDATE runs_run r
     SET turn_settled = r.turn_settled + 1,
+        turn_settled_through = r.turn_settled_through
+                               + CASE WHEN go.position = r.turn_settled_through THEN 1 ELSE 0 END,
         budget_reserved_minor = r.budget_reserved_minor - go.reserved_minor,
         budget_spent_minor = r.budget_spent_minor + CASE WHEN go.has_amount THEN go.spent_minor ELSE 0 END
     FROM go WHERE r.id = go.run_id

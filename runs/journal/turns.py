@@ -172,8 +172,10 @@ def _insert_turn(
         if call.effect
     )
     run.turn_index, run.turn_parallel = index, order
-    run.turn_calls, run.turn_settled = len(calls), 0
-    run.save(update_fields=["turn_index", "turn_parallel", "turn_calls", "turn_settled"])
+    run.turn_calls, run.turn_settled, run.turn_settled_through = len(calls), 0, 0
+    run.save(
+        update_fields=["turn_index", "turn_parallel", "turn_calls", "turn_settled", "turn_settled_through"]
+    )
     audit.append(
         audit.Event(
             action="turn.saved",
@@ -246,6 +248,13 @@ def unsettled_before(run: Run, *, position: int) -> Call | None:
     )
 
 
+def count_settled(run: Run, *, position: int) -> None:
+    """Count one more settled call of the current turn on its row, which the caller has locked and saves."""
+    run.turn_settled += 1
+    if position == run.turn_settled_through:
+        run.turn_settled_through += 1
+
+
 @dataclass(frozen=True)
 class ResultSaved:
     call_id: str
@@ -284,8 +293,8 @@ def save_result(*, team: str, run_id: str, token: str, index: int, call_id: str,
         Call.objects.filter(pk=call.pk, result_at__isnull=True).update(
             result=content.bytes, result_digest=content.digest, result_at=locked.now
         )
-        run.turn_settled += 1
-        run.save(update_fields=["turn_settled"])
+        count_settled(run, position=call.position)
+        run.save(update_fields=["turn_settled", "turn_settled_through"])
         audit.append(
             audit.Event(
                 action="read.saved",

@@ -207,27 +207,28 @@ COUNTED = 50
 def count_queries() -> dict[str, float]:
     """Queries and durable commits of one effect through the domain functions, counted over 50 of them.
 
-    Queries are counted at psycopg, below Django, because the hot statements don't go through its cursors.
-    Commits that write are counted by the transaction numbers that PostgreSQL has given out: a transaction
-    that only reads gets none.
+    Queries are counted on the wire, in libpq's own trace of what it sends: the hot statements don't go
+    through Django's cursors, nor psycopg's. Commits that write are counted by the transaction numbers that
+    PostgreSQL has given out: a transaction that only reads gets none.
     """
-    import psycopg
+    import re
+    import tempfile
+
+    from django.db import connection
 
     prepared = Prepared("domain", COUNTED, operations=_make_operations(COUNTED))
-    queries = 0
-    execute = psycopg.Cursor.execute
-
-    def counting(self: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal queries
-        queries += 1
-        return execute(self, *args, **kwargs)
-
+    connection.ensure_connection()
+    wire = connection.connection.pgconn
     before = _transactions_given_out()
-    psycopg.Cursor.execute = counting  # type: ignore[method-assign]
-    try:
-        _domain(prepared)
-    finally:
-        psycopg.Cursor.execute = execute  # type: ignore[method-assign]
+    with tempfile.TemporaryFile() as trace:
+        wire.trace(trace.fileno())
+        try:
+            _domain(prepared)
+        finally:
+            wire.untrace()
+        trace.seek(0)
+        # Sent by the front end: a query in one message, or the execution of a prepared one.
+        queries = len(re.findall(rb"(?m)^(?:[^\t\n]*\t)?F\t\d+\t(?:Query|Execute)\b", trace.read()))
     after = _transactions_given_out()
     return {
         "queries_per_effect": round(queries / COUNTED, 2),

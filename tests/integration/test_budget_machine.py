@@ -347,6 +347,9 @@ def counters_tell_the_truth(
     current = [one for one in operations if one.turn_index == run.turn_index]
     assert run.turn_settled == sum(one.state in OPERATION_SETTLED for one in current)
     assert run.turn_calls == len(current)
+    settled = [one.state in OPERATION_SETTLED for one in sorted(current, key=lambda one: one.position)]
+    # It may lag behind the truth, for a send then asks; ahead of it, a call would overtake another.
+    assert all(settled[: run.turn_settled_through])
     for one in operations:
         numbers = [attempt.number for attempt in attempts if attempt.operation_id == one.pk]
         assert numbers == list(range(1, one.attempts_count + 1))

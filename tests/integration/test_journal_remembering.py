@@ -9,7 +9,7 @@ import pytest
 
 from runs.journal import intentions
 from runs.journal.intentions import Intended, read_intended, remember
-from runs.journal.statements import Statement
+from runs.journal.prepared import Statement
 from runs.refusals import NotFound
 from tests import factories
 

@@ -126,6 +126,18 @@ def test_an_approval_that_ends_between_the_checks_and_the_write_pauses_the_run(
     assert not Attempt.objects.exists()
 
 
+def test_a_count_that_stopped_at_a_gap_is_taken_anew_by_the_next_send() -> None:
+    claimed = make_claimed(effect("c1"), effect("c2"), effect("c3"))
+    first, second, third = claimed.operations
+    stray_success(second)
+    send(claimed, operation=first)
+    assert reply(claimed, operation=first) == 1
+    # The first is counted; the second was settled before its turn came, and isn't.
+    assert (fresh(claimed.run).turn_settled, fresh(claimed.run).turn_settled_through) == (2, 1)
+    assert send(claimed, operation=third).number == 1
+    assert fresh(claimed.run).turn_settled_through == 2
+
+
 def test_ordered_calls_are_sent_one_after_the_other() -> None:
     claimed = make_claimed(effect("c1"), read("r2"), effect("c3"))
     first, third = claimed.operations

@@ -12,6 +12,7 @@ from django.test import Client
 
 from console.api.bearer import remembered
 from console.models import ApiToken, Person, Role, Scope
+from runs.journal import prepared
 from tests.integration.api.world import (
     Caller,
     World,
@@ -145,6 +146,13 @@ def statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return execute(self, query, *args, **kwargs)
 
     monkeypatch.setattr(psycopg.Cursor, "execute", noted)
+    run_prepared = prepared._execute
+
+    def noted_prepared(raw: Any, statement: prepared.Statement, *args: Any) -> Any:
+        seen.append(statement.text)
+        return run_prepared(raw, statement, *args)
+
+    monkeypatch.setattr(prepared, "_execute", noted_prepared)
     return seen
 
 
