@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from console.pages.declaration_fields import BY_NAME, FIELDS, make
+from console.pages.declaration_fields import BY_NAME, FIELDS
+from console.pages.declaration_making import make
 from console.pages.forms import clean
 from console.pages.shapes import FieldError
 from reconciliation.declaring import Fault

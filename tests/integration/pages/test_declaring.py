@@ -13,7 +13,8 @@ import pytest
 from django.test import Client
 
 from console.models import Role
-from console.pages.declaration_fields import FIELDS, make, written
+from console.pages.declaration_fields import FIELDS
+from console.pages.declaration_making import make, written
 from reconciliation import effective, lookups, retries
 from reconciliation.accounts import account_of
 from reconciliation.models import Declaration
