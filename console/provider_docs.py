@@ -24,7 +24,8 @@ INDEX: Final = "README.md"
 MADE: Final = "<!-- Made by `manage.py provider_docs` from the declaration; changes here are lost. -->"
 _INTRODUCTION: Final = (
     "What Recourse knows of each provider, where that comes from and how it was tested. "
-    "[declared.md](declared.md) says how to declare one of your own, [code.md](code.md) how the accounts are "
+    "[declared.md](declared.md) says how to declare one of your own, [console.md](console.md) how to do that "
+    "in the console, [code.md](code.md) how the accounts are "
     "used whose adapter is code, [matrix.md](matrix.md) what was run against which server, "
     "[webhooks.md](webhooks.md) how their notices are taken in."
 )

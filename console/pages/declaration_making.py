@@ -236,7 +236,9 @@ def _table(data: Mapping[str, Any], path: Sequence[str]) -> list[str]:
     for name, value in data.items():
         here = (*path, _name(name))
         if isinstance(value, dict):
-            inner += ["", f"[{'.'.join(here)}]", *_table(value, here)]
+            below = _table(value, here)
+            # A table of nothing but tables needs no line of its own.
+            inner += below if below and not below[0] else ["", f"[{'.'.join(here)}]", *below]
         elif isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
             for one in value:
                 inner += ["", f"[[{'.'.join(here)}]]", *_table(one, here)]

@@ -52,7 +52,13 @@ def provider_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     try:
         declared = judge(text)
     except DeclarationInvalid as error:
-        faults = draft.placed(faults_of(error), places)
+        unreadable = {one.field for one in unread}
+        faults = tuple(
+            # The reader misses what couldn't be written, and that is said already.
+            one
+            for one in draft.placed(faults_of(error), places)
+            if one.field not in unreadable
+        )
         if error.details.get("secret_places"):
             # What may be a secret isn't shown again, not even to whoever typed it.
             shown = shown.without({one.field for one in faults} - {"text"}, text=without_secrets(text))

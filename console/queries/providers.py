@@ -76,6 +76,8 @@ class ProviderRead:
     known_to_journal: bool
     # Shipped with Recourse, and not named by this installation.
     offered: bool
+    # Declared in the console, where an administrator may declare it anew.
+    stored: bool
 
     @property
     def number(self) -> int:
@@ -129,6 +131,7 @@ def read_provider(slug: str, *, teams: Sequence[str]) -> ProviderRead:
         notices=notices_of(slug, now),
         known_to_journal=known,
         offered=offered is not None,
+        stored=registry.is_stored(slug),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 from urllib.parse import urlencode
 
@@ -324,7 +325,11 @@ def _make_absent(account: ProviderAccount) -> Banner | None:
 def _setup(read: ProviderRead) -> tuple[Fact, ...]:
     if read.declared is None and not read.offered:
         return ()
-    return setup_facts(read.account)
+    facts = setup_facts(read.account)
+    if not read.stored:
+        return facts
+    anew = Link("Declare it anew", reverse("provider_new") + "?" + urlencode({"account": read.account.slug}))
+    return (replace(facts[0], note=(anew,)), *facts[1:])
 
 
 def setup_facts(account: ProviderAccount) -> tuple[Fact, ...]:

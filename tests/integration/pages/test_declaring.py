@@ -139,7 +139,8 @@ def test_each_fault_stands_beside_its_field_and_nothing_typed_is_lost(administra
     wrong = typed(dedup_window="a week", base_url="https://elsewhere.example", receipt_key="$.[", slug="No!")
     page = post(administrator, wrong).context["page"]
     fields = {item.name: item for section in page.sections for item in section.fields}
-    assert "duration with its unit" in fields["dedup_window"].errors[0]
+    (unread,) = fields["dedup_window"].errors
+    assert "duration with its unit" in unread
     assert "a JSONPath" in fields["receipt_key"].errors[0]
     assert "a-z, 0-9 and hyphens" in fields["slug"].errors[0]
     assert all(fields[name].value == value for name, value in wrong.items() if name in fields)
@@ -178,7 +179,9 @@ def test_the_text_says_what_the_fields_cant(administrator: Client) -> None:
     assert "redact" in str(post(administrator, form).context["page"].errors)
     form["text"] = 'redact = ["sku"]\n' + text
     assert saved(administrator, form).status_code == 302
-    page = page_of(administrator, f"{PATH}?account=orders")
+    again = f"{PATH}?account=orders"
+    assert f'href="{again}"' in administrator.get("/providers/orders/").content.decode()
+    page = page_of(administrator, again)
     assert (page.by_text, page.seen_number, page.text_field.value) == (True, 1, form["text"])
     assert post(administrator, {**form, "text": text}).context["page"].ready
     stale = saved(administrator, {**form, "text": text})
