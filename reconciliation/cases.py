@@ -423,11 +423,12 @@ def resolve(locked: LockedOperation, case: Case, resolution: Resolution, *, acto
     before = case.state
     case.state, case.resolution, case.resolved_at = CaseState.RESOLVED, resolution, locked.now
     case.need, case.parked_because, case.next_lookup_at = "", "", None
+    case.snoozed_until_at = None
     case.version += 1
     case.save(
         update_fields=[
             *("state", "resolution", "resolved_at", "need", "parked_because"),
-            *("next_lookup_at", "version", "kind"),
+            *("next_lookup_at", "version", "kind", "snoozed_until_at"),
         ]
     )
     after = {"from": before, "resolution": str(resolution), "policy": POLICY}
@@ -435,9 +436,10 @@ def resolve(locked: LockedOperation, case: Case, resolution: Resolution, *, acto
 
 
 def note_new_evidence(case: Case) -> None:
-    """A new distinct piece of evidence came: whoever is deciding saw less."""
+    """A new distinct piece of evidence came: whoever is deciding saw less, and who put it off as well."""
     case.version += 1
-    case.save(update_fields=["version"])
+    case.snoozed_until_at = None
+    case.save(update_fields=["version", "snoozed_until_at"])
 
 
 def _by_policy(actor: Actor) -> str:
@@ -474,6 +476,7 @@ def _move(
     changed = (before, need_before) != (state, need)
     if changed:
         case.version += 1
+        case.snoozed_until_at = None
     case.save()
     if changed:
         after: dict[str, Any] = {"from": before, "state": str(state), "need": str(need)}

@@ -10,7 +10,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-import reconciliation.webhook_models  # noqa: F401
+import reconciliation.webhook_models
 import reconciliation.work_models  # noqa: F401
 
 # With these imports Django knows the tables of those modules too.
@@ -55,6 +55,9 @@ class Case(models.Model):
     # Why it was parked; empty while it isn't.
     parked_because = models.CharField(max_length=BECAUSE_LENGTH_MAX, blank=True, db_default="")
 
+    # Until when it is put off; null: it isn't, or something woke it. Past that time it is awake all the same.
+    snoozed_until_at = models.DateTimeField(null=True)
+
     # What the queue is sorted and filtered by.
     provider_slug = models.CharField(max_length=NAME_LENGTH)
     flow_name = models.CharField(max_length=NAME_LENGTH)
@@ -87,6 +90,10 @@ class Case(models.Model):
                 condition=~Q(state="needs_decision") | Q(needs_decision_since_at__isnull=False) & ~Q(need=""),
                 name="case_needs_decision_says_why",
             ),
+            models.CheckConstraint(
+                condition=Q(snoozed_until_at__isnull=True) | Q(state="needs_decision", kind="unknown"),
+                name="case_sleeps_only_where_it_may",
+            ),
         ]
         indexes = [
             # The queue: what needs a decision, by what gets worse first, then amount.
@@ -94,6 +101,12 @@ class Case(models.Model):
                 fields=["team", "worsens_at", "-at_risk_minor", "id"],
                 name="case_queue",
                 condition=Q(state="needs_decision"),
+            ),
+            # What is put off: few among all cases.
+            models.Index(
+                fields=["team", "worsens_at", "-at_risk_minor", "id"],
+                name="case_put_off",
+                condition=Q(snoozed_until_at__isnull=False),
             ),
             # The sweeper and the lookup workers: what is due at an account, oldest first.
             models.Index(

@@ -208,6 +208,8 @@ def sort_queue_anew(slug: str, account: ProviderAccount) -> None:
     contract = account.contract
     first_sent = Subquery(Operation.objects.filter(pk=OuterRef("operation_id")).values("first_sent_at")[:1])
     open_cases = Case.objects.filter(provider_slug=slug).exclude(state=CaseState.RESOLVED)
+    # Who put a case off did so by the longer window.
+    open_cases.filter(snoozed_until_at__isnull=False).update(snoozed_until_at=None)
     if contract.dedup_window_ms is None:
         open_cases.exclude(key_ends_at=None).update(key_ends_at=None, worsens_at=F("decide_by_at"))
         return

@@ -1,6 +1,7 @@
 """Who works on a case, and who has its page open: for people, and nothing that a rule follows from.
 
-`working` and `notes` are the only writers. Whether a decision counts is settled by the case's version alone.
+`working`, `notes` and `snoozing` are the only writers. Whether a decision counts is settled by the case's
+version alone.
 """
 
 from __future__ import annotations
@@ -83,3 +84,25 @@ class CaseNote(models.Model):
 
     def __str__(self) -> str:
         return self.id
+
+
+class CaseSnooze(models.Model):
+    """Who put a case off last, and why. Whether it still sleeps is on the case, where its list reads it."""
+
+    case = models.OneToOneField(
+        "reconciliation.Case", on_delete=models.PROTECT, primary_key=True, related_name="snooze"
+    )
+    until_at = models.DateTimeField()
+    reason = models.TextField()
+    actor = models.CharField(max_length=NAME_LENGTH)
+    actor_name = models.CharField(max_length=NAME_LENGTH, blank=True)
+    made_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=~Q(reason=""), name="case_snooze_says_why"),
+            models.CheckConstraint(condition=Q(until_at__gt=F("made_at")), name="case_snooze_ends_later"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.case_id} until {self.until_at}"

@@ -1,4 +1,4 @@
-"""Working on cases together: claim one, keep it, give it back, take it over, take the next.
+"""Working on cases together: claim one, keep it, give it back, take it over.
 
 A claim warns colleagues and decides nothing: whoever decides first, on the version that stands, has decided.
 It lasts ten minutes and is renewed while its page is in use, so that whatever a closed browser leaves behind
@@ -7,13 +7,12 @@ ends by itself. The only writer of `CaseClaim` and `CasePresence`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import QuerySet
 from django.db.models.functions import Greatest
 
 from reconciliation.decisions import Forbidden, find_case
@@ -40,10 +39,6 @@ PRESENT_MAX: Final = 20
 # As for a decision: a reason that an auditor can use has a few words in it.
 REASON_LENGTH_MIN: Final = 10
 REASON_LENGTH_MAX: Final = 4_000
-# Candidates read at once: how many colleagues can take one in the same moment before the list is read anew.
-CANDIDATES_MAX: Final = 20
-
-_QUEUE: Final = ("worsens_at", "-at_risk_minor", "id")
 
 
 class CaseTaken(Refusal):
@@ -62,12 +57,6 @@ class ClaimGone(Refusal):
     """The person's claim isn't theirs any more: it ended, or a colleague took it over."""
 
     word: ClassVar[str] = "claim_gone"
-
-
-class NothingToTake(Refusal):
-    """No case of the person's teams waits for a decision without somebody at it."""
-
-    word: ClassVar[str] = "nothing_to_take"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,13 +86,13 @@ def claim_case(*, case_id: str, team: str | None, worker: Worker) -> CaseClaim:
     Refuses in this order, having changed nothing: `NotFound`, `Forbidden`, `CaseSettled`, `CaseTaken`.
     """
     found = find_case(case_id=case_id, team=team)
-    _require_person(worker)
+    require_person(worker)
     with transaction.atomic():
         case, now = _lock(found)
         held = claim_of(case_id=case.pk, now=now)
         if held is not None and held.actor != worker.actor.id:
             raise _taken(held)
-        return _renewed(held, now) if held is not None else _put(case, worker, now)
+        return _renewed(held, now) if held is not None else put_claim(case, worker, now)
 
 
 def take_over(*, case_id: str, team: str | None, worker: Worker, reason: str, seen_number: int) -> CaseClaim:
@@ -114,7 +103,7 @@ def take_over(*, case_id: str, team: str | None, worker: Worker, reason: str, se
     and `CaseTaken` when it is another claim by now.
     """
     found = find_case(case_id=case_id, team=team)
-    _require_person(worker)
+    require_person(worker)
     if not REASON_LENGTH_MIN <= len(reason.strip()) <= REASON_LENGTH_MAX:
         raise Invalid(
             f"Give a reason of {REASON_LENGTH_MIN} to {REASON_LENGTH_MAX:,} characters.", where="reason"
@@ -126,7 +115,7 @@ def take_over(*, case_id: str, team: str | None, worker: Worker, reason: str, se
             return _renewed(held, now)
         if held is not None and held.number != seen_number:
             raise _taken(held)
-        return _put(case, worker, now, reason=storable_text(reason.strip()), instead_of=held)
+        return put_claim(case, worker, now, reason=storable_text(reason.strip()), instead_of=held)
 
 
 def release(*, case_id: str, team: str | None, worker: Worker) -> None:
@@ -159,7 +148,8 @@ def renew(*, case_id: str, worker: Worker, used: bool) -> bool:
     return bool(own.update(used_at=Greatest("used_at", used_at), until_at=Greatest("until_at", end)))
 
 
-def _require_person(worker: Worker) -> None:
+def require_person(worker: Worker) -> None:
+    """Raise `Forbidden` for anybody else."""
     if worker.actor.kind is not ActorKind.PERSON:
         raise Forbidden("Only a person works on a case.", actor=str(worker.actor.kind))
 
@@ -179,7 +169,7 @@ def _renewed(held: CaseClaim, now: datetime) -> CaseClaim:
     return held
 
 
-def _put(
+def put_claim(
     case: Case, worker: Worker, now: datetime, *, reason: str = "", instead_of: CaseClaim | None = None
 ) -> CaseClaim:
     """Make the claim this person's. Needs the case's lock."""
@@ -245,58 +235,6 @@ def _append(
             reason=reason,
         )
     )
-
-
-# --- The next one -------------------------------------------------------------------------------------------
-
-
-def next_for(*, teams: Sequence[str], worker: Worker) -> CaseClaim:
-    """Claim the most urgent case of these teams that waits for a decision and that nobody works on.
-
-    Two people who ask at once get two cases: a case that another transaction holds is passed over, unless
-    there is no other. Owns its transactions. Raises `Forbidden`, `NothingToTake`.
-    """
-    _require_person(worker)
-    tried: set[str] = set()
-    while wanted := _candidates(teams, tried):
-        taken = _take_one(wanted, worker, tried)
-        if taken is not None:
-            return taken
-    raise NothingToTake("No case of your teams waits for a decision without somebody at it.")
-
-
-def _candidates(teams: Sequence[str], tried: Collection[str]) -> list[str]:
-    """The most urgent unclaimed cases, each team's read in the order of its index."""
-    now = database_now()
-    claimed = Exists(live_claims(now).filter(case=OuterRef("pk")))
-    waiting = Case.objects.filter(~claimed, state=CaseState.NEEDS_DECISION).exclude(pk__in=tried)
-    rows = [
-        row
-        for team in teams
-        for row in waiting.filter(team=team)
-        .order_by(*_QUEUE)
-        .values_list("worsens_at", "at_risk_minor", "pk")[:CANDIDATES_MAX]
-    ]
-    return [pk for _, _, pk in sorted(rows, key=lambda row: (row[0], -row[1], row[2]))[:CANDIDATES_MAX]]
-
-
-def _take_one(wanted: list[str], worker: Worker, tried: set[str]) -> CaseClaim | None:
-    """Claim the first of these that is to be had; None if it was claimed or decided while we looked.
-
-    A transaction of its own, so that a case which we couldn't have is held no longer.
-    """
-    with transaction.atomic():
-        waiting = Case.objects.filter(state=CaseState.NEEDS_DECISION).order_by(*_QUEUE)
-        free = waiting.filter(pk__in=wanted).select_for_update(skip_locked=True, no_key=True).first()
-        # All of them held by others: they may only be looked up, so wait for the most urgent.
-        waited = waiting.filter(pk=wanted[0]).select_for_update(no_key=True)
-        case = free if free is not None else waited.first()
-        if case is None:
-            tried.add(wanted[0])
-            return None
-        tried.add(case.pk)
-        now = database_now()
-        return _put(case, worker, now) if claim_of(case_id=case.pk, now=now) is None else None
 
 
 # --- Who is there -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -13,19 +14,28 @@ from console.access import Deed
 from console.pages.case import arrive, read_for, show_case
 from console.pages.forms import DecisionForm, clean
 from console.pages.guards import Viewer, page
-from console.pages.present.desk import WorkDraft, desk_lines, unchanged_banner
+from console.pages.present.desk import LENGTHS, WorkDraft, desk_lines, unchanged_banner
+from console.pages.provider_forms import instant_in
+from console.pages.shapes import FieldError
 from console.queries.cases import find_case
 from console.queries.desk import desk_of
 from reconciliation.decisions import KeyReused
+from reconciliation.next_case import NothingToTake, next_for
 from reconciliation.notes import NOTE_LENGTH_MAX, TooManyNotes, add_note
+from reconciliation.snoozing import (
+    ConflictStaysAwake,
+    KeyEndsSoon,
+    NotSnoozed,
+    NotWaiting,
+    snooze,
+    unsnooze,
+)
 from reconciliation.working import (
     REASON_LENGTH_MAX,
     CaseSettled,
     CaseTaken,
     ClaimGone,
-    NothingToTake,
     claim_case,
-    next_for,
     release,
     take_over,
 )
@@ -94,6 +104,67 @@ def case_takeover(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpRes
         return _refused(request, viewer, case_id, refusal.sentence, status=409, work=draft)
     messages.info(request, "You work on this case now. Your reason is on record.")
     return _back(case_id)
+
+
+@page("POST")
+def case_snooze(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
+    """Put the case off until a time, with a reason that stays on record."""
+    found = find_case(case_id, teams=viewer.teams)
+    posted = request.POST
+    draft = WorkDraft(
+        snooze_length=clean(posted.get("length", ""))[:20],
+        snooze_until=clean(posted.get("until", ""))[:60],
+        snooze_reason=clean(posted.get("reason", ""))[: REASON_LENGTH_MAX * 4],
+    )
+    why_not = viewer.why_not(Deed.WORK)
+    if why_not:
+        return _refused(request, viewer, case_id, why_not, status=403, work=draft)
+    until_at = _until(draft, now=database_now())
+    try:
+        if until_at is None:
+            raise Invalid("Choose how long, or write a time as 2026-11-30 14:05, in UTC.", where="until")
+        wakes_at = snooze(
+            case_id=found.pk,
+            team=found.team_id,
+            worker=viewer.worker,
+            until_at=until_at,
+            reason=draft.snooze_reason,
+        )
+    except Invalid as refusal:
+        field = "snooze-reason" if refusal.details.get("where") == "reason" else "snooze-until"
+        wrong = replace(draft, snooze_errors=(FieldError(field=field, sentence=refusal.sentence),))
+        read = read_for(request, viewer, case_id)
+        return show_case(request, viewer, read, DecisionForm(), status=422, work=wrong)
+    except (NotWaiting, ConflictStaysAwake, KeyEndsSoon) as refusal:
+        return _refused(request, viewer, case_id, refusal.sentence, status=409, work=draft)
+    sooner = " That is sooner than you asked for: its key ends." if wakes_at < until_at else ""
+    messages.success(request, f"Put off until {wakes_at:%d %b %H:%M}Z, or new evidence.{sooner}")
+    return _back(case_id)
+
+
+@page("POST")
+def case_wake(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
+    """Bring a case that is put off back into the list."""
+    found = find_case(case_id, teams=viewer.teams)
+    why_not = viewer.why_not(Deed.WORK)
+    if why_not:
+        return _refused(request, viewer, case_id, why_not, status=403)
+    try:
+        unsnooze(case_id=found.pk, team=found.team_id, worker=viewer.worker)
+    except NotSnoozed as refusal:
+        return _refused(request, viewer, case_id, refusal.sentence, status=409)
+    messages.success(request, "The case waits in the list again.")
+    return _back(case_id)
+
+
+def _until(draft: WorkDraft, *, now: datetime) -> datetime | None:
+    """The time that was written, else the end of the length that was chosen; None if neither can be read."""
+    written = draft.snooze_until.strip()
+    if written:
+        return instant_in(written)
+    lengths = {str(minutes): minutes for minutes in LENGTHS}
+    minutes = lengths.get(draft.snooze_length)
+    return None if minutes is None else now + timedelta(minutes=minutes)
 
 
 @page("POST")

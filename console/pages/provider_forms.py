@@ -38,7 +38,7 @@ class TrialDraft:
         """The question to ask the domain for, or the field that can't be read."""
         first_sent_at = None
         if self["first_sent_at"].strip():
-            first_sent_at = _instant(self["first_sent_at"].strip())
+            first_sent_at = instant_in(self["first_sent_at"].strip())
             if first_sent_at is None:
                 sentence = "Write it as 2026-11-30 14:05, in UTC"
                 return FieldError(field="first_sent_at", sentence=sentence)
@@ -116,7 +116,8 @@ def _value(rule: Rule, text: str) -> Held | str:
             return int(milliseconds)
 
 
-def _instant(text: str) -> datetime | None:
+def instant_in(text: str) -> datetime | None:
+    """A time as people write it, in UTC unless it says otherwise; None if it can't be read."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from django.db import connection
 from django.db.models import QuerySet
+from django.db.models.functions import Now
 
 from reconciliation.models import Case
+from reconciliation.snoozing import awake
 from reconciliation.states import CaseState
 
 # Counts stop here: "1,000+" says all that an operator can act on.
@@ -67,6 +69,7 @@ FROM (
                worsens_at AS worsens, kind, %(now)s - opened_at AS waited
         FROM reconciliation_case
         WHERE team_id = team.slug AND state = 'needs_decision'
+              AND (snoozed_until_at IS NULL OR snoozed_until_at <= %(now)s)
         ORDER BY worsens_at, at_risk_minor DESC, id
         LIMIT %(cap)s
     ) AS listed
@@ -145,4 +148,5 @@ def capped(rows: QuerySet[Any, Any]) -> int:
 
 def waiting_count(*, teams: Sequence[str], count_max: int) -> int:
     """How many cases wait for a person, up to a cap: for the navigation."""
-    return Case.objects.filter(team__in=teams, state=CaseState.NEEDS_DECISION).order_by()[:count_max].count()
+    waiting = Case.objects.filter(awake(Now()), team__in=teams, state=CaseState.NEEDS_DECISION)
+    return waiting.order_by()[:count_max].count()

@@ -120,7 +120,7 @@ def read_case(case_id: str, *, teams: Sequence[str], evidence_before: str = "") 
         extra_minor=extra_minor(operation, since=case.opened_at) if settled else 0,
         retry_pending=pending_retry(case) is not None,
         steps=tuple(steps.values_list("turn__index", "position", "tool")[:STEPS_MAX]),
-        place=place_of(case, teams=teams),
+        place=place_of(case, teams=teams, now=now),
         names=Names(actors | {one.actor for one in decisions}),
         waiting=None if case.state == CaseState.RESOLVED else why_waiting(case, now),
         notes={

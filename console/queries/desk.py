@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from reconciliation.models import Case
+from reconciliation.snoozing import is_asleep
 from reconciliation.states import CaseState
-from reconciliation.work_models import CaseClaim, CasePresence
+from reconciliation.work_models import CaseClaim, CasePresence, CaseSnooze
 from reconciliation.working import claim_of, present_at
 
 
@@ -17,6 +18,8 @@ class Desk:
 
     claim: CaseClaim | None = None
     present: tuple[CasePresence, ...] = ()
+    # Who put it off, while it is.
+    snooze: CaseSnooze | None = None
 
 
 def desk_of(case: Case, *, now: datetime) -> Desk:
@@ -25,4 +28,5 @@ def desk_of(case: Case, *, now: datetime) -> Desk:
     return Desk(
         claim=None if resolved else claim_of(case_id=case.pk, now=now),
         present=present_at(case_id=case.pk, now=now),
+        snooze=CaseSnooze.objects.filter(case=case).first() if is_asleep(case, now) else None,
     )

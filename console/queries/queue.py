@@ -18,6 +18,7 @@ from console.queries.backlog import COUNT_MAX, SOON, Backlog, backlog_of, capped
 from console.queries.finding import Named, find_named
 from reconciliation.models import Case, Lookup
 from reconciliation.overview import Overview, answers_of
+from reconciliation.snoozing import asleep, awake, is_asleep
 from reconciliation.states import CaseState
 from runs.locking import database_now
 from runs.models import Flow, ProviderAccount
@@ -37,6 +38,8 @@ class View(StrEnum):
     SOON = "soon"
     # The same, of which the provider shows more effects than were intended, or evidence contradicts itself.
     CONFLICT = "conflict"
+    # What people have put off until a time.
+    SNOOZED = "snoozed"
     # Being looked up, oldest first.
     LOOKING_UP = "looking_up"
     # A granted retry that isn't over, oldest first.
@@ -49,6 +52,7 @@ _STATES: Final = {
     View.NEEDS_DECISION: CaseState.NEEDS_DECISION,
     View.SOON: CaseState.NEEDS_DECISION,
     View.CONFLICT: CaseState.NEEDS_DECISION,
+    View.SNOOZED: CaseState.NEEDS_DECISION,
     View.LOOKING_UP: CaseState.LOOKING_UP,
     View.RETRYING: CaseState.RETRYING,
     View.RESOLVED: CaseState.RESOLVED,
@@ -155,6 +159,11 @@ def count_new(*, teams: Sequence[str], asked: Asked, since: datetime) -> int:
 def _condition(asked: Asked, teams: Sequence[str], now: datetime) -> Q | None:
     """The filters as one condition; None when nothing can match."""
     condition = Q(state=_STATES[asked.view])
+    if asked.view is View.SNOOZED:
+        condition &= asleep(now)
+    elif _STATES[asked.view] is CaseState.NEEDS_DECISION and not asked.text:
+        # Who asks for one by its name finds it, put off or not.
+        condition &= awake(now)
     if asked.view is View.SOON:
         condition &= Q(worsens_at__lte=now + SOON)
     if asked.view is View.CONFLICT:
@@ -330,13 +339,14 @@ class Place:
     total: int = 0
 
 
-def place_of(case: Case, *, teams: Sequence[str]) -> Place:
-    """Where the case stands among those that need a decision; a settled one between its old neighbours."""
-    waiting = Case.objects.filter(team__in=teams, state=CaseState.NEEDS_DECISION).exclude(pk=case.pk)
+def place_of(case: Case, *, teams: Sequence[str], now: datetime) -> Place:
+    """Where the case stands among those that need a decision; any other between its old neighbours."""
+    waiting = Case.objects.filter(awake(now), team__in=teams, state=CaseState.NEEDS_DECISION)
+    waiting = waiting.exclude(pk=case.pk)
     key = (case.worsens_at, case.at_risk_minor, case.pk)
     later = waiting.filter(after_in_queue(*key)).order_by("worsens_at", "-at_risk_minor", "id")
     earlier = waiting.filter(before_in_queue(*key)).order_by("-worsens_at", "at_risk_minor", "-id")
-    inside = case.state == CaseState.NEEDS_DECISION
+    inside = case.state == CaseState.NEEDS_DECISION and not is_asleep(case, now)
     return Place(
         previous=earlier.values_list("pk", flat=True).first() or "",
         next=later.values_list("pk", flat=True).first() or "",

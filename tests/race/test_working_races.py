@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from reconciliation.models import Case
+from reconciliation.next_case import next_for
 from reconciliation.work_models import CaseClaim
-from reconciliation.working import CaseTaken, Worker, claim_case, next_for, take_over
+from reconciliation.working import CaseTaken, Worker, claim_case, take_over
 from runs.actors import Actor, ActorKind
 from runs.models import AuditLeaf
 from tests import cases, factories

@@ -7,15 +7,35 @@ from typing import Final
 
 from django.urls import reverse
 
-from console.pages.shapes import Banner, DeskView, NoteForm, Part, Phrase, Strong, Until
+from console.pages.shapes import (
+    Banner,
+    Choice,
+    DeskView,
+    FieldError,
+    NoteForm,
+    Part,
+    Phrase,
+    SnoozeView,
+    Strong,
+    Until,
+)
 from console.queries.desk import Desk
 from reconciliation.models import Case
 from reconciliation.notes import NOTE_LENGTH_MAX
-from reconciliation.states import CaseState
+from reconciliation.states import CaseKind, CaseState
 from reconciliation.work_models import CaseClaim, CasePresence
 from reconciliation.working import REASON_LENGTH_MIN
 from runs.ids import new_id
 
+# How long a case is put off, in minutes, as a person says it.
+LENGTHS: Final = {
+    30: "30 minutes",
+    60: "1 hour",
+    240: "4 hours",
+    1_440: "1 day",
+    4_320: "3 days",
+    10_080: "7 days",
+}
 # More than these are a number.
 _NAMES_MAX: Final = 4
 
@@ -26,6 +46,10 @@ class WorkDraft:
 
     takeover: str = ""
     takeover_error: str = ""
+    snooze_length: str = ""
+    snooze_until: str = ""
+    snooze_reason: str = ""
+    snooze_errors: tuple[FieldError, ...] = ()
     note: str = ""
     note_error: str = ""
     note_key: str = ""
@@ -49,6 +73,39 @@ def desk_view(case: Case, desk: Desk, *, actor: str, may_work: bool, draft: Work
         takeover_reason=draft.takeover,
         takeover_error=draft.takeover_error,
         holder=name_of(claim) if claim is not None else "",
+        reason_length_min=REASON_LENGTH_MIN,
+    )
+
+
+def snooze_view(case: Case, desk: Desk, *, may_work: bool, draft: WorkDraft) -> SnoozeView | None:
+    """Putting the case off, where it waits for a person and this one may; while it is, until when and why."""
+    sleeps = desk.snooze
+    waits = case.state == CaseState.NEEDS_DECISION and case.kind != CaseKind.CONFLICT
+    if not waits or (not may_work and sleeps is None):
+        return None
+    lines: Phrase = ()
+    if sleeps is not None and case.snoozed_until_at is not None:
+        lines = (f"{sleeps.actor_name or sleeps.actor} put this case off. It comes back ",)
+        lines = (
+            *lines,
+            Until(case.snoozed_until_at),
+            ", at ",
+            case.snoozed_until_at,
+            ", or with new evidence.",
+        )
+    return SnoozeView(
+        href=reverse("case_snooze", args=[case.pk]) if may_work else "",
+        wake_href=reverse("case_wake", args=[case.pk]) if may_work and sleeps is not None else "",
+        lines=lines,
+        quote=sleeps.reason if sleeps is not None else "",
+        lengths=tuple(
+            Choice(value=str(minutes), label=label, selected=draft.snooze_length == str(minutes))
+            for minutes, label in LENGTHS.items()
+        ),
+        until=draft.snooze_until,
+        reason=draft.snooze_reason,
+        errors=draft.snooze_errors,
+        error_fields=tuple(one.field for one in draft.snooze_errors),
         reason_length_min=REASON_LENGTH_MIN,
     )
 

@@ -100,7 +100,8 @@ def _shown(shown: int, asked: Asked, backlog: Backlog) -> str:
 
 
 def _order(asked: Asked) -> str:
-    state = CaseState.NEEDS_DECISION if asked.view in (View.SOON, View.CONFLICT) else CaseState(asked.view)
+    of_waiting = (View.SOON, View.CONFLICT, View.SNOOZED)
+    state = CaseState.NEEDS_DECISION if asked.view in of_waiting else CaseState(asked.view)
     return _ORDERS[state]
 
 

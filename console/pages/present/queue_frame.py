@@ -18,6 +18,7 @@ TITLES: Final = {
     View.NEEDS_DECISION: "Needs a decision",
     View.SOON: "Key or time limit ends soon",
     View.CONFLICT: "More effects than intended",
+    View.SNOOZED: "Put off",
     View.LOOKING_UP: "Looking up",
     View.RETRYING: "Retry under way",
     View.RESOLVED: "Resolved",
@@ -129,6 +130,10 @@ _EMPTY: Final = {
     View.CONFLICT: (
         "No effects beyond what was intended",
         "A case comes here when its provider shows more effects than one, or evidence contradicts itself.",
+    ),
+    View.SNOOZED: (
+        "Nothing is put off",
+        "A case comes here when somebody puts it off until a time; new evidence brings it back before.",
     ),
     View.LOOKING_UP: (
         "Nothing is being looked up",

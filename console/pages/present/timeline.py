@@ -51,6 +51,8 @@ EVENTS: Final[dict[str, tuple[str, str, Tone | None]]] = {
     "case.claimed": ("Claimed to work on", "user-check", None),
     "case.claim_released": ("Given back", "user", None),
     "case.claim_taken_over": ("Taken over from a colleague", "users", "amber"),
+    "case.snoozed": ("Put off", "clock", None),
+    "case.unsnoozed": ("Woken", "clock", None),
     "case.noted": ("Note", "message-square", "violet"),
     "conflict.accepted": ("Extra effect booked", "wallet", None),
     "conflict.compensated": ("Extra effect noted as undone", "undo-2", None),

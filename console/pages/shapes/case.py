@@ -243,6 +243,25 @@ DecisionPanel = DecisionForm | DecisionMade | DecisionClosed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SnoozeView:
+    """Putting the case off. While it is put off, `lines` say until when and by whom, and `quote` why.
+
+    Posts `length`, `until` and `reason` to `href`; `wake_href` takes the POST that wakes it.
+    """
+
+    href: str = ""
+    wake_href: str = ""
+    lines: Phrase = ()
+    quote: str = ""
+    lengths: tuple[Choice, ...] = ()
+    until: str = ""
+    reason: str = ""
+    errors: tuple[FieldError, ...] = ()
+    error_fields: tuple[str, ...] = ()
+    reason_length_min: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class NoteForm:
     """The field for a note under the timeline. Posts `text` and `key` to `href`."""
 
@@ -318,6 +337,7 @@ class CasePage:
     mobile_note: str = ""
     desk: DeskView | None = None
     note: NoteForm | None = None
+    snooze: SnoozeView | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

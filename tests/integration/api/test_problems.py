@@ -36,6 +36,13 @@ NEVER_ANSWERED = {
     "claim_gone",
     "nothing_to_take",
     "too_many_notes",
+    "not_waiting",
+    "conflict_stays_awake",
+    "key_ends_soon",
+    "not_snoozed",
+    "declaration_moved",
+    "nothing_declared",
+    "open_operations_hold",
 }
 
 

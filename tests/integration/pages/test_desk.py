@@ -12,7 +12,7 @@ from django.test import Client
 
 from console.models import Person, Role
 from console.pages.present.timeline import event_of
-from reconciliation import notes, working
+from reconciliation import next_case, notes, working
 from reconciliation.models import Case
 from reconciliation.work_models import CaseClaim, CaseNote, CasePresence
 from reconciliation.working import Worker
@@ -410,7 +410,7 @@ def test_only_a_person_works_on_a_case(db: None) -> None:
             case_id=opened.case_id, team=None, worker=policy, reason=WHY, seen_number=1
         ),
         lambda: notes.add_note(case_id=opened.case_id, team=None, worker=policy, text="x", key="k"),
-        lambda: working.next_for(teams=["acme"], worker=policy),
+        lambda: next_case.next_for(teams=["acme"], worker=policy),
     ):
         with pytest.raises(Refusal) as refusal:
             refused()
