@@ -7,7 +7,7 @@ Another team's id is answered like one that doesn't exist.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, assert_never
+from typing import Final
 
 from console.models import Person, Role
 from runs.actors import Actor, ActorKind
@@ -34,6 +34,8 @@ class Deed(StrEnum):
     TEST_LOOKUP = "test_lookup"
     # Trust a provider less than it promises.
     TIGHTEN = "tighten"
+    # Say which database this is after a restore or copy, and let accounts send again.
+    STATE_ENVIRONMENT = "state_environment"
     # Say which in-house API there is to send to, and what it promises.
     DECLARE = "declare"
 
@@ -50,7 +52,24 @@ ROLES_BY_DEED: Final[dict[Deed, tuple[Role, ...]]] = {
     Deed.WITHDRAW_RETRY: (Role.OPERATOR,),
     Deed.TEST_LOOKUP: (Role.OPERATOR,),
     Deed.TIGHTEN: (Role.ADMINISTRATOR,),
+    Deed.STATE_ENVIRONMENT: (Role.ADMINISTRATOR,),
     Deed.DECLARE: (Role.ADMINISTRATOR,),
+}
+
+
+# What a page says of whom a deed is for, after who is signed in.
+_FOR_WHOM: Final[dict[Deed, str]] = {
+    Deed.VIEW: "and only people with a role see cases and runs",
+    Deed.DECIDE: "and decisions are for operators",
+    Deed.LOOK_UP: "and lookups are asked for by operators and approvers",
+    Deed.ATTACH: "and evidence is attached by operators and approvers",
+    Deed.WORK: "and cases are worked on by operators and approvers",
+    Deed.REVOKE_LEASE: "and leases are revoked by operators",
+    Deed.WITHDRAW_RETRY: "and retries are withdrawn by operators",
+    Deed.TEST_LOOKUP: "and lookups are tested by operators",
+    Deed.TIGHTEN: "and contracts are tightened by administrators",
+    Deed.STATE_ENVIRONMENT: "and which database this is, and what sends again, is said by administrators",
+    Deed.DECLARE: "and providers are declared by administrators",
 }
 
 
@@ -65,30 +84,7 @@ def why_not(person: Person, deed: Deed) -> str:
         return ""
     held = ", ".join(str(Role(role).label).lower() for role in person.roles if role in set(Role))
     who = f"You are signed in as {held}" if held else "You hold no role"
-    match deed:
-        case Deed.VIEW:
-            what = "and only people with a role see cases and runs"
-        case Deed.DECIDE:
-            what = "and decisions are for operators"
-        case Deed.LOOK_UP:
-            what = "and lookups are asked for by operators and approvers"
-        case Deed.ATTACH:
-            what = "and evidence is attached by operators and approvers"
-        case Deed.WORK:
-            what = "and cases are worked on by operators and approvers"
-        case Deed.REVOKE_LEASE:
-            what = "and leases are revoked by operators"
-        case Deed.WITHDRAW_RETRY:
-            what = "and retries are withdrawn by operators"
-        case Deed.TEST_LOOKUP:
-            what = "and lookups are tested by operators"
-        case Deed.TIGHTEN:
-            what = "and contracts are tightened by administrators"
-        case Deed.DECLARE:
-            what = "and providers are declared by administrators"
-        case _:
-            assert_never(deed)
-    return f"{who}, {what}."
+    return f"{who}, {_FOR_WHOM[deed]}."
 
 
 def teams_of(person: Person) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from django.core.checks import CheckMessage, Error, Tags, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections
 
+from reconciliation import place
 from reconciliation.providers import registry
 
 # Commits wait for the disk in these modes; `off` reports success before anything is durable.
@@ -101,3 +102,12 @@ def refuse_unless_safe() -> None:
         connections.close_all()
     if reasons:
         raise ImproperlyConfigured("Recourse did not start. " + " ".join(reasons))
+    try:
+        # Before the first request or task: a database that has moved must send nothing.
+        place.check_at_start()
+    except DatabaseError as error:
+        raise ImproperlyConfigured(
+            f"Recourse did not start: it could not be told whether this database is a copy ({error})."
+        ) from error
+    finally:
+        connections.close_all()

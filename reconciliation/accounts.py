@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from reconciliation import effective
+from reconciliation import effective, place
 from reconciliation.contracts import (
     Contract,
     KeyFormat,
@@ -43,7 +43,7 @@ def sync_accounts() -> list[str]:
 def sync_account(account: DeclaredAccount, *, now: datetime) -> None:
     """Bring the journal's row of one account in line with it; needs a transaction."""
     pin, contract = account.pin, account.contract
-    ProviderAccount.objects.update_or_create(
+    _, made = ProviderAccount.objects.update_or_create(
         slug=account.slug,
         defaults={
             "title": account.title,
@@ -57,6 +57,9 @@ def sync_account(account: DeclaredAccount, *, now: datetime) -> None:
             "synced_at": now,
         },
     )
+    if made:
+        # It may be new to a database whose sending is frozen.
+        place.check_place()
 
 
 _UNDECLARED = "undeclared"

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import structlog
 from django.db import transaction
 
-from reconciliation import cases, effective
+from reconciliation import cases, effective, place
 from reconciliation.gathering import Judged, judge_now
 from reconciliation.models import Case, Decision, Lookup
 from reconciliation.policy import assess
@@ -31,6 +31,7 @@ from runs.actors import Actor, ActorKind
 from runs.journal import sending
 from runs.journal.grants import end_grant, make_grant
 from runs.journal.sending import Go, GrantOutdated, begin_repeat_by_console
+from runs.leases import StaleToken
 from runs.locking import LockedOperation, lock_operation
 from runs.models import Grant, Operation
 from runs.refusals import Refusal
@@ -156,6 +157,9 @@ def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: s
         )
     except GrantOutdated as refusal:
         _take_back(operation_id, refusal.sentence)
+        raise
+    except StaleToken:
+        place.notice_token(operation_id=operation_id, token=token)
         raise
 
 

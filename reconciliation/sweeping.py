@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import DatabaseError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
 
-from reconciliation import admission, cases, claiming, intake, retries
+from reconciliation import admission, cases, claiming, gap, intake, place, restoring, retries
 from reconciliation.accounts import account_of
 from reconciliation.breaking import BreakerState
 from reconciliation.conclusions import LOOKING_UP_MAX
@@ -29,7 +29,7 @@ from reconciliation.waking import wake
 from runs.journal.evidence import storable_text
 from runs.leases import add_pause_reason
 from runs.locking import database_now, lock_operation, lock_run
-from runs.models import Attempt, Grant, ProviderAccount, Run
+from runs.models import Attempt, Grant, Operation, ProviderAccount, Run
 from runs.states import AttemptOutcome, Executor, GrantState, OperationState, PauseReason, RunState
 
 log = structlog.get_logger(__name__)
@@ -62,6 +62,7 @@ def sweep() -> Swept:
     now = database_now()
     # What it failed on a day ago and not since is gone, or went well by another hand.
     SweepFailure.objects.filter(failed_at__lt=now - FAILURES_KEPT).delete()
+    _see_to_a_restore(now)
     return Swept(
         runs_taken_in=_each("take_in", _runs_to_take_in, lambda pk: intake.take_in_run(run_id=pk), now),
         grants_expired=_each("expire_grant", _grants_over, lambda pk: retries.expire_grant(grant_id=pk), now),
@@ -70,6 +71,24 @@ def sweep() -> Swept:
         cases_judged=_each("judge", _cases_that_nobody_moves, _judge, now),
         versions_missing=_each("version", _versions_missing, _pause_for_version, now),
     )
+
+
+def _see_to_a_restore(now: datetime) -> None:
+    """Freeze if this isn't where the journal last ran; take each account a step further on its way back."""
+    try:
+        place.check_place()
+        _each("perhaps_sent", _perhaps_sent, lambda pk: restoring.mark(operation_id=pk), now)
+        restoring.note_marked()
+        for return_id in gap.due():
+            wake("list_gap", return_id)
+        restoring.link_orphans()
+        restoring.open_settled()
+    except Exception:  # it keeps sending frozen where it is, and nothing else waiting
+        log.exception("sweep_step_failed", step="restore", subject="")
+
+
+def _perhaps_sent(now: datetime, failing: Failing) -> list[str]:
+    return restoring.perhaps_sent(failing, limit=BATCH_MAX)
 
 
 Failing = QuerySet[SweepFailure, str]
@@ -180,23 +199,26 @@ def _lookup_seconds(slug: str, now: datetime) -> float:
 
 def _runs_to_take_in(now: datetime, failing: Failing) -> list[str]:
     expired = Run.objects.filter(lease_token__isnull=False, lease_expires_at__lte=now)
-    nobody = Q(operation__run__lease_token__isnull=True) | Q(operation__run__lease_expires_at__lte=now)
-    still_open = Attempt.objects.filter(outcome=AttemptOutcome.OPEN)
-    # Sent and not in doubt yet: such an operation always has an open attempt, and of those there are few.
-    unreported = still_open.filter(
-        operation__state=OperationState.SENT_UNKNOWN, operation__in_doubt_since_at__isnull=True
-    ).filter(nobody | Q(operation__last_quiet_at__lte=now))
-    lapsed = still_open.filter(
+    nobody = Q(run__lease_token__isnull=True) | Q(run__lease_expires_at__lte=now)
+    unreported = Operation.objects.filter(
+        state=OperationState.SENT_UNKNOWN, in_doubt_since_at__isnull=True
+    ).filter(nobody | Q(last_quiet_at__lte=now))
+    lapsed = Attempt.objects.filter(outcome=AttemptOutcome.OPEN).filter(
         Q(quiet_after_at__lte=now)
-        | Q(executor=Executor.AGENT) & (nobody | ~Q(operation__run__lease_token=F("lease_token")))
+        | Q(executor=Executor.AGENT)
+        & (
+            Q(operation__run__lease_token__isnull=True)
+            | Q(operation__run__lease_expires_at__lte=now)
+            | ~Q(operation__run__lease_token=F("lease_token"))
+        )
     )
     found = [
         *expired.exclude(pk__in=failing)
         .order_by("lease_expires_at")
         .values_list("pk", flat=True)[:BATCH_MAX],
-        *unreported.exclude(operation__run__in=failing)
-        .order_by("quiet_after_at")
-        .values_list("operation__run_id", flat=True)[:BATCH_MAX],
+        *unreported.exclude(run__in=failing)
+        .order_by("last_quiet_at")
+        .values_list("run_id", flat=True)[:BATCH_MAX],
         *lapsed.exclude(operation__run__in=failing)
         .order_by("quiet_after_at")
         .values_list("operation__run_id", flat=True)[:BATCH_MAX],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from reconciliation import lookups, sweeping
+from reconciliation import gap, lookups, sweeping
 
 
 @shared_task(name="reconciliation.tasks.sweep")
@@ -29,6 +29,12 @@ def look_up_now(case_id: str) -> None:
 def look_up_due(slug: str, wave: int) -> None:
     """Look up what is due at one account, for a little while."""
     lookups.look_up_due(slug=slug, wave=wave)
+
+
+@shared_task(name="reconciliation.tasks.list_gap")
+def list_gap(return_id: int) -> None:
+    """List what was made at one account since the backup that the journal was restored from."""
+    gap.list_gap(return_id=return_id)
 
 
 @shared_task(name="reconciliation.tasks.send_granted")

@@ -174,3 +174,42 @@ class MatchedBy(StrEnum):
     REPLY_ONLY = "reply_only"
     # A person matched it.
     PERSON = "person"
+
+
+class Sending(StrEnum):
+    """Whether anything may be sent at a provider account."""
+
+    # Enters: by default; again when what may have been sent before a restore is looked up. Leaves: a freeze.
+    OPEN = "open"
+    # Enters: the database is found to be a copy, or to have lost time. Leaves: per account, once reconciled.
+    FROZEN = "frozen"
+
+
+class FreezeAnswer(StrEnum):
+    """What an administrator says a database is whose sending was frozen."""
+
+    # Nobody has said yet.
+    AWAITED = "awaited"
+    # A copy beside the production: it stays frozen.
+    COPY = "copy"
+    # A copy that is a deployment of its own from here on, with its own environment id and accounts.
+    OWN_ENVIRONMENT = "own_environment"
+    # The production itself, restored from a backup or moved.
+    PRODUCTION = "production"
+
+
+class ListingState(StrEnum):
+    """Whether what was made at an account since the backup has been listed."""
+
+    DUE = "due"
+    # Everything was read.
+    DONE = "done"
+    # The account offers no list by time: only people can look at the provider.
+    NOT_OFFERED = "not_offered"
+
+
+class OrphanState(StrEnum):
+    # The journal knows no operation of it.
+    OPEN = "open"
+    # Its run was redone: the same key belongs to this operation.
+    LINKED = "linked"

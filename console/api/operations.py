@@ -13,7 +13,7 @@ from console.api import answers, bodies, showing
 from console.api.bearer import caller_of
 from console.api.calling import JOURNAL, READ, call
 from console.api.problems import answered
-from reconciliation import reports, retries
+from reconciliation import place, reports, retries
 from reconciliation.reports import Sender
 
 router = Router(tags=["Operations"])
@@ -41,6 +41,7 @@ def read_operation(request: HttpRequest, operation_id: str) -> HttpResponse:
             "stale_token",
             "run_paused",
             "run_ended",
+            "sending_frozen",
             "not_sendable",
             "start_window_passed",
             "attempt_ended",
@@ -89,13 +90,14 @@ def report_receipt(
     which the policy may conclude at once. Every refusal of a receipt has stored it first.
     """
     return _reported(
+        payload.token,
         reports.report_receipt(
             sender=_sender(request, payload.token),
             operation_id=operation_id,
             attempt_id=payload.attempt_id,
             reference=payload.reference,
             seen=payload.seen(),
-        )
+        ),
     )
 
 
@@ -106,12 +108,13 @@ def report_receipt(
 def report_rejection(request: HttpRequest, operation_id: str, payload: Body[bodies.Sighting]) -> HttpResponse:
     """Report a definite refusal of this attempt. `next` says whether that settles the operation."""
     return _reported(
+        payload.token,
         reports.report_rejection(
             sender=_sender(request, payload.token),
             operation_id=operation_id,
             attempt_id=payload.attempt_id,
             seen=payload.seen(),
-        )
+        ),
     )
 
 
@@ -122,12 +125,13 @@ def report_rejection(request: HttpRequest, operation_id: str, payload: Body[bodi
 def report_not_sent(request: HttpRequest, operation_id: str, payload: Body[bodies.Sighting]) -> HttpResponse:
     """Report a positive sign that this attempt's request never left. Silence is no such sign."""
     return _reported(
+        payload.token,
         reports.report_not_sent(
             sender=_sender(request, payload.token),
             operation_id=operation_id,
             attempt_id=payload.attempt_id,
             seen=payload.seen(),
-        )
+        ),
     )
 
 
@@ -138,12 +142,13 @@ def report_not_sent(request: HttpRequest, operation_id: str, payload: Body[bodie
 def report_unknown(request: HttpRequest, operation_id: str, payload: Body[bodies.Sighting]) -> HttpResponse:
     """Report an outcome that settles nothing: a time-out, a reset, a 5xx, an answer that can't be read."""
     return _reported(
+        payload.token,
         reports.report_unknown(
             sender=_sender(request, payload.token),
             operation_id=operation_id,
             attempt_id=payload.attempt_id,
             seen=payload.seen(),
-        )
+        ),
     )
 
 
@@ -151,5 +156,8 @@ def _sender(request: HttpRequest, token: str) -> Sender:
     return Sender(team=caller_of(request).team, token=token)
 
 
-def _reported(answer: dict[str, Any]) -> HttpResponse:
+def _reported(token: str, answer: dict[str, Any]) -> HttpResponse:
+    if answer["recorded_as_evidence"]:
+        # Kept whatever it is; a token that this journal never gave says that the journal has forgotten.
+        place.notice_token(operation_id=answer["operation"]["id"], token=token)
     return answered(202 if answer["recorded_as_evidence"] else 200, answer)

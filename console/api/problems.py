@@ -105,6 +105,12 @@ WORDS: dict[str, Word] = {
         "The receipt already confirmed another operation",
         "It is stored, and both operations have a conflict case; start nothing.",
     ),
+    "sending_frozen": Word(
+        409,
+        "Sending is frozen",
+        "The database may be a copy, or may have forgotten what was sent since its backup. Nothing was sent "
+        "and nothing may be sent at `provider` until an administrator has said which it is. Release the run.",
+    ),
     "operations_open": Word(
         409,
         "The run has unsettled calls",

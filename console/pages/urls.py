@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from django.urls import path
 
-from console.pages import case, declaring, desk, effects, providers, queue, runs, saved_views, search, session
+from console.pages import (
+    case,
+    declaring,
+    desk,
+    effects,
+    environment,
+    providers,
+    queue,
+    runs,
+    saved_views,
+    search,
+    session,
+)
 
 urlpatterns = [
     path("", queue.queue, name="queue"),
@@ -34,6 +46,9 @@ urlpatterns = [
     path("providers/<slug:slug>/", providers.provider, name="provider"),
     path("providers/<slug:slug>/lookup-test/", providers.provider_test, name="provider_test"),
     path("providers/<slug:slug>/tightening/", providers.provider_tighten, name="provider_tighten"),
+    path("environment/", environment.environment, name="environment"),
+    path("environment/answer/", environment.environment_answer, name="environment_answer"),
+    path("environment/accounts/<slug:slug>/opening/", environment.environment_open, name="environment_open"),
     path("search/", search.search, name="search"),
     path("login/", session.SignIn.as_view(), name="login"),
     path("logout/", session.SignOut.as_view(), name="logout"),

@@ -16,7 +16,7 @@ from typing import Protocol
 from console.sandbox import faults as fault_words
 from console.sandbox.faults import Fault, FaultSet, Name
 from console.sandbox.holds import Client, Holds, Point, State
-from console.sandbox.records import AccountSettings, Arrival, Lookup, NewEffect, Remembered, Status
+from console.sandbox.records import AccountSettings, Arrival, Lookup, NewEffect, Remembered, Status, Window
 from console.sandbox.store import RequestForgotten, Store
 from console.sandbox.wire import (
     Answer,
@@ -94,7 +94,14 @@ class Provider:
 
     def look_up(self, arrival: Arrival, caller: Caller, *, effect_id: str | None) -> Reply:
         """Count a lookup and answer it: by id the receipt or 404, by key the list of receipts."""
-        return self._recorded("GET", arrival, caller, lambda incoming: self._look_up(incoming, effect_id))
+        return self._asked(arrival, caller, lambda: self._find(arrival, effect_id))
+
+    def list_made(self, arrival: Arrival, caller: Caller, window: Window) -> Reply:
+        """Count a lookup and answer it: one page of the receipts made in this time, oldest first."""
+        return self._asked(arrival, caller, lambda: self._list(arrival, window))
+
+    def _asked(self, arrival: Arrival, caller: Caller, find: Callable[[], Answer]) -> Reply:
+        return self._recorded("GET", arrival, caller, lambda incoming: self._look_up(incoming, find))
 
     def _recorded(
         self, method: str, arrival: Arrival, caller: Caller, act: Callable[[Incoming], Reply]
@@ -248,7 +255,7 @@ class Provider:
 
     # -- lookups -----------------------------------------------------------------------------------------
 
-    def _look_up(self, incoming: Incoming, effect_id: str | None) -> Reply:
+    def _look_up(self, incoming: Incoming, find: Callable[[], Answer]) -> Reply:
         self._stop_at(Point.LOOKUP_RECEIVED, incoming)
         settings = self._store.settings(incoming.arrival.account)
         _check_token(settings, incoming.caller)
@@ -269,10 +276,23 @@ class Provider:
                 pass
         if settings.lookup is Lookup.NONE:
             raise Refused(501, "lookup_not_offered", "This account offers no lookup.")
-        answer = self._find(incoming.arrival, effect_id)
+        answer = find()
         self._stop_at(Point.LOOKUP_BEFORE_REPLY, incoming)
         self._store.end_request(incoming.id, outcome="answered")
         return answer
+
+    def _list(self, arrival: Arrival, window: Window) -> Answer:
+        found = self._store.visible_between(
+            account=arrival.account,
+            kind=arrival.kind,
+            from_us=window.from_us,
+            to_us=window.to_us,
+            after=window.after,
+            limit=window.limit + 1,
+        )
+        page = found[: window.limit]
+        following = page[-1][0] if len(found) > len(page) else None
+        return Answer.of({"data": [receipt for _, receipt in page], "next": following})
 
     def _find(self, arrival: Arrival, effect_id: str | None) -> Answer:
         if effect_id is not None:

@@ -72,6 +72,16 @@ class Arrival:
 
 
 @dataclass(frozen=True)
+class Window:
+    """One page of a list by time: when the effects were made, in microseconds, and after which number."""
+
+    from_us: int
+    to_us: int
+    after: int
+    limit: int
+
+
+@dataclass(frozen=True)
 class Scope:
     """Which requests a rule or a hold is for; None is any."""
 

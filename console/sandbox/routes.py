@@ -22,6 +22,7 @@ from console.sandbox.records import (
     NewEffect,
     Scope,
     Status,
+    Window,
 )
 from console.sandbox.store import Store
 from console.sandbox.wire import Answer, Fields, JsonObject, Refused, Reply, instant, invalid, read_object
@@ -149,7 +150,10 @@ class Routes:
         return self._provider.take(Arrival(account, kind, _header_key(question)), question)
 
     def _look_up(self, question: Question, account: str, kind: str, effect_id: str | None) -> Reply:
-        key = None if effect_id else _query_key(_query(question), "idempotency_key")
+        query = _query(question)
+        if effect_id is None and "created_from" in query:
+            return self._provider.list_made(Arrival(account, kind, None), question, _window(query))
+        key = None if effect_id else _query_key(query, "idempotency_key")
         return self._provider.look_up(Arrival(account, kind, key), question, effect_id=effect_id)
 
     # -- what an observer reads --------------------------------------------------------------------------
@@ -341,6 +345,14 @@ def _query_number(query: dict[str, str], name: str, default: int, high: int) -> 
 def _page(query: dict[str, str]) -> tuple[int, int]:
     limit = _query_number(query, "limit", PAGE_MAX, PAGE_MAX)
     return _query_number(query, "after", 0, 2**53), max(1, limit)
+
+
+def _window(query: dict[str, str]) -> Window:
+    """From and to are whole seconds of Unix time, both inside."""
+    after, limit = _page(query)
+    from_s = _query_number(query, "created_from", 0, 2**40)
+    to_s = _query_number(query, "created_to", 2**40, 2**40)
+    return Window(from_s * 1_000_000, to_s * 1_000_000 + 999_999, after, limit)
 
 
 def _wait_seconds(query: dict[str, str]) -> float:

@@ -353,6 +353,17 @@ class Store:
         )
         return _effect(rows[0]).receipt if rows else None
 
+    def visible_between(
+        self, *, account: str, kind: str, from_us: int, to_us: int, after: int, limit: int
+    ) -> list[tuple[int, JsonObject]]:
+        """The receipts made in this time that a lookup shows now, with their numbers, oldest first."""
+        rows = self._read(
+            f"{_EFFECTS} WHERE account = ? AND kind = ? AND made_at_us BETWEEN ? AND ?"
+            " AND visible_at_us <= ? AND number > ? ORDER BY number LIMIT ?",
+            *(account, kind, from_us, to_us, self.now_us(), after, limit),
+        )
+        return [(effect.number, effect.receipt) for effect in map(_effect, rows)]
+
     # -- what an observer sees ---------------------------------------------------------------------------
 
     def counts(self, *, account: str | None = None, key: str | None = None) -> Counts:

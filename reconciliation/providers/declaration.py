@@ -34,7 +34,12 @@ from reconciliation.providers.environment import (
     read_authorization,
     read_surroundings,
 )
-from reconciliation.providers.lookup_tables import LookupStep, check_lookups, read_lookups
+from reconciliation.providers.lookup_tables import (
+    LookupStep,
+    check_lookups,
+    read_listing,
+    read_lookups,
+)
 from reconciliation.providers.reach import LISTABLE, AddressRange, ListedHost, own_host
 from reconciliation.providers.request_tables import (
     EVERY_TOOL,
@@ -73,6 +78,8 @@ class HttpDeclaration:
     redact_names: tuple[str, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     settings: Mapping[str, str] = field(default_factory=dict)
+    # How to list what was made in a span of time, without an operation to ask about; None where it can't be.
+    listing: LookupStep | None = None
 
     def send_for(self, tool: str) -> RequestTemplate | None:
         return self.sends.get(tool) or self.sends.get(EVERY_TOOL)
@@ -167,6 +174,7 @@ def _read(
         else {},
         answers=read_answers(send) if send else AnswerRules(),
         lookups=read_lookups(top, known),
+        listing=read_listing(top, known),
         redact_names=top.words("redact"),
         secrets={name: value for name, value in around.secrets.items() if value is not None},
         settings=around.settings,

@@ -9,6 +9,7 @@ of the declared form lets anything follow.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from reconciliation.contracts import Contract, ProviderAccount
@@ -31,6 +32,7 @@ from reconciliation.providers.base import (
 )
 from reconciliation.providers.declaration import Declared
 from reconciliation.providers.environment import AuthScheme
+from reconciliation.providers.listing import Listing, Permit, list_made
 from reconciliation.providers.matching import Reading, Subject, read_record
 from reconciliation.providers.paths import MISSING, value_at
 from reconciliation.providers.reach import environment_reach
@@ -228,6 +230,18 @@ class HttpDeclared:
     def look_up(self, question: Question) -> Finding:
         """Ask in the declared ways; the finding says what may be concluded from the answers."""
         return self._asker.look_up(question)
+
+    def list_made(self, *, since_at: datetime, until_at: datetime, permit: Permit) -> Listing:
+        """List what was made at the provider in this time, without an operation to ask about."""
+        return list_made(
+            self._declared,
+            transport=self._asking,
+            redactor=self._redactor,
+            tokens=self._tokens,
+            since_at=since_at,
+            until_at=until_at,
+            permit=permit,
+        )
 
     # -- both -------------------------------------------------------------------------------------------
 

@@ -143,6 +143,27 @@ def read_lookups(top: Table, known: Iterable[str]) -> tuple[LookupStep, ...]:
     return (step,)
 
 
+def read_listing(top: Table, known: Iterable[str]) -> LookupStep | None:
+    """`[listing]`: the question for everything made between `{window_start_…}` and `{window_end_…}`.
+
+    There is no operation to ask about, so nothing of one may stand in it.
+    """
+    table = top.table("listing")
+    if table is None:
+        return None
+    step = _step(table, tuple(known), named=False)
+    if set(step.requests) != {EVERY_TOOL}:
+        table.fault("requests", found="requests by tool", allowed="one request for all of them")
+    for request in step.requests.values():
+        written = [request.path, *(one for _, one in (*request.query, *request.headers))]
+        for name in sorted({name for one in written for name in one.names}):
+            if not name.startswith(("window_", "secret.", "setting.")):
+                allowed = "window_start_… and window_end_…, secrets and settings: there is no operation"
+                table.fault("request", found=f"{{{name}}}", allowed=allowed)
+    table.finish()
+    return step
+
+
 def _step(table: Table, known: tuple[str, ...], *, named: bool = True) -> LookupStep:
     name = table.text("name") if named else "lookup"
     kinds = [kind.value for kind in LookupKind if kind is not LookupKind.NONE]

@@ -18,6 +18,7 @@ from django.db.models import Max
 from runs import audit
 from runs.actors import CONSOLE_SENDER, Actor, ActorKind
 from runs.ids import check_client_id, could_be_id
+from runs.journal.freezing import refuse_frozen
 from runs.journal.intentions import Intended, remember
 from runs.journal.prepared import fetch_one
 from runs.journal.statements import BEGIN_SEND
@@ -98,7 +99,8 @@ def begin_send(
 
     The same attempt id again, while it is open and the token valid, says go with less time. `why_outdated`
     is asked before a grant is consumed, for what the journal doesn't know of (`GrantOutdated`). Raises
-    `StaleToken`, `RunPaused`, `RunEnded`, `NotSendable`, `StartWindowPassed`, `AttemptEnded`, `NotFound`.
+    `StaleToken`, `RunPaused`, `RunEnded`, `NotSendable`, `StartWindowPassed`, `AttemptEnded`, `NotFound`,
+    and `SendingFrozen` after a restore.
     A budget that would be exceeded, or an approval that has ended, pauses the run first. Owns its
     transaction: inside another one, "go" would be said before it is durable, and that is a `RuntimeError`.
     """
@@ -157,6 +159,7 @@ def _decide_slowly(
     if run.state in RUN_ENDED:
         raise RunEnded(f"Run {run.id} is {run.state}.", run=run.id, state=run.state)
     require_token(locked.locked_run, asked["token"])
+    refuse_frozen(operation.provider_id)
     again = Attempt.objects.filter(operation=operation, attempt_id=asked["attempt_id"]).first()
     if again is not None:
         return _go_again(locked, again, asked["token"])
@@ -173,7 +176,9 @@ def _decide_slowly(
     go = _try_statement(asked)
     if go is not None:
         return go
-    # We hold the rows, so only time can have moved since we looked: past the lease, or past the approval.
+    # We hold the rows, so only time can have moved since we looked, past the lease or the approval; and the
+    # account, which we don't hold, may have been frozen.
+    refuse_frozen(operation.provider_id)
     later = replace(locked, now=database_now())
     require_token(later.locked_run, asked["token"])
     paused = _pause_before_sending(later)
@@ -282,6 +287,7 @@ def begin_repeat_by_console(*, grant_id: str, attempt_id: str, why_outdated: Sta
             raise RunEnded(f"Run {run.id} is {run.state}.", run=run.id, state=run.state)
         if PauseReason.FROZEN in run.paused_reasons:
             raise paused_refusal(run)
+        refuse_frozen(locked.operation.provider_id)
         again = Attempt.objects.filter(operation=locked.operation, attempt_id=attempt_id).first()
         if again is None:
             return _go_by_grant(locked, Executor.CONSOLE, attempt_id, "", why_outdated)

@@ -56,6 +56,7 @@ WITH run AS MATERIALIZED (
       -- The fence: this token, not ended by the time that was read after the lock.
       AND run.state = 'open' AND run.lease_token = %(token)s AND run.lease_expires_at > run.at
       AND op.state = 'ready'
+      AND p.sending = 'open'
       -- An unknown outcome blocks what isn't sent yet.
       AND run.in_doubt_count = 0
       AND op.turn_index = run.turn_index

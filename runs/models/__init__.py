@@ -18,6 +18,7 @@ from runs.models.effects import (
     Report,
 )
 from runs.models.parties import Approval, Flow, FlowVersion, ProviderAccount, Team
+from runs.models.restoring import AccountReturn, Binding, Environment, Freeze, Orphan
 from runs.models.running import RUN_ENDED_STATES, Call, Lease, Run, Turn
 
 __all__ = [
@@ -28,16 +29,21 @@ __all__ = [
     "OPERATION_SETTLED_STATES",
     "RUN_ENDED_STATES",
     "TURN_ORDERS",
+    "AccountReturn",
     "Approval",
     "Attempt",
     "AuditLeaf",
+    "Binding",
     "Call",
+    "Environment",
     "Evidence",
     "Flow",
     "FlowVersion",
+    "Freeze",
     "Grant",
     "Lease",
     "Operation",
+    "Orphan",
     "ProviderAccount",
     "Receipt",
     "Report",

@@ -6,7 +6,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from runs.models.columns import DIGEST_LENGTH, ID_LENGTH, NAME_LENGTH
+from runs.models.columns import DIGEST_LENGTH, ID_LENGTH, NAME_LENGTH, one_of
+from runs.states import Sending
 
 
 class Team(models.Model):
@@ -89,6 +90,13 @@ class ProviderAccount(models.Model):
     # How long the provider's own network may hold a request that we have given up on.
     in_flight_ms = models.PositiveIntegerField()
     synced_at = models.DateTimeField(db_default=Now())
+    # Whether anything may be sent here. Read by begin_send from the row that it reads anyway.
+    sending = models.CharField(max_length=10, default=Sending.OPEN, db_default=Sending.OPEN)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=one_of("sending", Sending), name="account_sending_known")
+        ]
 
     def __str__(self) -> str:
         return self.title

@@ -31,6 +31,8 @@ NEVER_ANSWERED = {
     "contract_moved",
     "loosening_needs_approval",
     "nothing_tightened",
+    "not_frozen",
+    "not_reconciled",
     "case_taken",
     "case_settled",
     "claim_gone",
@@ -67,7 +69,7 @@ def test_every_word_of_the_contract_is_there() -> None:
     agreed = """already_claimed run_paused run_ended flow_version_mismatch stale_token external_id_reused
         turn_already_decided previous_turn_open not_sendable start_window_passed attempt_ended
         receipt_mismatch receipt_reused operations_open decision_stale action_locked idempotency_key_reused
-        unreadable_json invalid too_large not_found forbidden"""
+        unreadable_json invalid too_large not_found forbidden sending_frozen"""
     assert set(agreed.split()) <= set(WORDS)
     assert {
         word: WORDS[word].status for word in ("action_locked", "invalid", "too_large", "stale_token")

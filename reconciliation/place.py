@@ -1,0 +1,185 @@
+"""Which database this is: the deployment's environment, the server it last ran on, and freezing its sending.
+
+A database that comes back on another server, on another timeline or as another database has been restored,
+promoted or copied: what it says was never sent may have been. Sending then stops at every account before
+anything else is done, and only an administrator's word starts the way back (`restoring`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+from django.db import ProgrammingError, connection, transaction
+from django.db.models import Exists, OuterRef
+
+from runs import audit
+from runs.actors import JOURNAL, Actor
+from runs.ids import new_id
+from runs.locking import database_now
+from runs.models import AccountReturn, Binding, Environment, Freeze, Operation, ProviderAccount
+from runs.states import Sending
+
+log = structlog.get_logger(__name__)
+
+BECAUSE_LENGTH_MAX = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fingerprint:
+    """The server and database that we are connected to; None for what this role may not read."""
+
+    system_identifier: int | None
+    timeline: int | None
+    database_oid: int | None
+
+    def differs_from(self, environment: Environment) -> str:
+        """What says that this isn't where the journal last ran: a sentence, "" if nothing does."""
+        pairs = (
+            ("database server (system identifier)", environment.system_identifier, self.system_identifier),
+            ("timeline", environment.timeline, self.timeline),
+            ("database (oid)", environment.database_oid, self.database_oid),
+        )
+        changed = [
+            f"its {what} was {before} and is {now}"
+            for what, before, now in pairs
+            if before is not None and now is not None and before != now
+        ]
+        return f"This database has moved: {'; '.join(changed)}." if changed else ""
+
+
+def read_fingerprint() -> Fingerprint:
+    """Ask the server who it is. Managed servers may keep pg_control from us: then less is known."""
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT (pg_control_system()).system_identifier, (pg_control_checkpoint()).timeline_id"
+            )
+            identifier, timeline = cursor.fetchone()
+    except ProgrammingError:
+        # insufficient_privilege, or a server that only speaks PostgreSQL's language.
+        log.warning("place_not_readable")
+        identifier, timeline = None, None
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT oid FROM pg_database WHERE datname = current_database()")
+        (oid,) = cursor.fetchone()
+    return Fingerprint(system_identifier=identifier, timeline=timeline, database_oid=oid)
+
+
+def check_place() -> Freeze | None:
+    """Compare where we are with where we were, freeze sending if that changed, and return the open freeze.
+
+    Asked at every start and by the sweeper. The first time, the environment is made and the accounts bound to
+    it. Owns its transaction.
+    """
+    seen = read_fingerprint()
+    with transaction.atomic():
+        environment = _environment(seen)
+        moved = seen.differs_from(environment)
+        frozen = open_freeze()
+        if moved and frozen is None:
+            frozen = freeze(because=moved, actor=JOURNAL)
+        elif not moved:
+            _learn(environment, seen)
+        _hold_accounts(environment, frozen)
+        return frozen
+
+
+def check_at_start() -> None:
+    """As `check_place`, for a process that starts; a database without our tables has nothing to send."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT to_regclass('runs_environment') IS NOT NULL")
+        (there,) = cursor.fetchone()
+    frozen = check_place() if there else None
+    if frozen is not None:
+        log.warning("sending_frozen", freeze=frozen.pk, because=frozen.because, answer=frozen.answer)
+
+
+def open_freeze() -> Freeze | None:
+    """The freeze that isn't over, None if sending isn't frozen."""
+    return Freeze.objects.filter(ended_at__isnull=True).first()
+
+
+def freeze(*, because: str, actor: Actor) -> Freeze:
+    """Freeze sending at every account, or return the freeze that is open already. Needs a transaction."""
+    with connection.cursor() as cursor:
+        # Everyone who would freeze or end a freeze waits here for each other.
+        cursor.execute("LOCK TABLE runs_freeze IN SHARE ROW EXCLUSIVE MODE")
+    found = open_freeze()
+    if found is not None:
+        return found
+    made = Freeze.objects.create(
+        id=new_id("frz"), found_at=database_now(), because=because[:BECAUSE_LENGTH_MAX]
+    )
+    ProviderAccount.objects.update(sending=Sending.FROZEN)
+    audit.append(
+        audit.Event(action="sending.frozen", actor=actor, subject=made.pk, after={"because": made.because})
+    )
+    log.warning("sending_frozen", freeze=made.pk, because=made.because)
+    return made
+
+
+def notice_token(*, operation_id: str, token: str) -> bool:
+    """Freeze if this token is from a future that the journal has forgotten. True if it is.
+
+    A lease's number only grows, by a claim that is on record here before anybody gets its token: a higher one
+    was given by a journal that went on from an older state of this one. Owns its transaction.
+    """
+    written = token.partition("-")[0]
+    number = int(written) if written.isascii() and written.isdecimal() and len(written) < 19 else 0
+    run = Operation.objects.filter(pk=operation_id).values_list("run_id", "run__lease_number").first()
+    if run is None or number <= run[1]:
+        return False
+    with transaction.atomic():
+        freeze(
+            because=f"A worker showed lease {number} of run {run[0]}, and this journal has given out"
+            f" {run[1]}: it has forgotten what happened since.",
+            actor=JOURNAL,
+        )
+    return True
+
+
+def bind(account: str, *, environment: str, now: datetime, by: str) -> None:
+    Binding.objects.update_or_create(
+        account_id=account, defaults={"environment": environment, "bound_at": now, "bound_by": by}
+    )
+
+
+def _environment(seen: Fingerprint) -> Environment:
+    found = Environment.objects.select_for_update().first()
+    if found is not None:
+        return found
+    now = database_now()
+    made = Environment(
+        id_text=new_id("env"),
+        system_identifier=seen.system_identifier,
+        timeline=seen.timeline,
+        database_oid=seen.database_oid,
+        made_at=now,
+    )
+    Environment.objects.bulk_create([made], ignore_conflicts=True)
+    return Environment.objects.select_for_update().get()
+
+
+def _learn(environment: Environment, seen: Fingerprint) -> None:
+    """Take in what could not be read before."""
+    known = {name: value for name, value in vars(seen).items() if value is not None}
+    if any(getattr(environment, name) is None for name in known):
+        Environment.objects.filter(pk=environment.pk).update(**known)
+
+
+def _hold_accounts(environment: Environment, frozen: Freeze | None) -> None:
+    """Bind new accounts while nothing is frozen; hold back those that may not send here."""
+    if frozen is None:
+        new = ProviderAccount.objects.filter(binding__isnull=True).values_list("slug", flat=True)
+        for slug in list(new):
+            bind(slug, environment=environment.id_text, now=database_now(), by=JOURNAL.id)
+    sends = ProviderAccount.objects.filter(sending=Sending.OPEN)
+    # Those of another environment: a copy that was given an id of its own has to be told which are its own.
+    sends.filter(binding__isnull=False).exclude(binding__environment=environment.id_text).update(
+        sending=Sending.FROZEN
+    )
+    if frozen is not None:
+        back = AccountReturn.objects.filter(freeze=frozen, account=OuterRef("slug"), opened_at__isnull=False)
+        sends.filter(~Exists(back)).update(sending=Sending.FROZEN)

@@ -1,0 +1,365 @@
+"""A journal that is restored from a backup sends nothing on a guess, and finds what it has forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connections
+from psycopg import sql
+
+from console.models import Person, Role
+from console.sandbox.control import SandboxControl
+from console.sandbox.records import Counts
+from reconciliation import place, restoring
+from reconciliation.models import Case
+from reconciliation.states import CaseState, Need
+from reconciliation.sweeping import sweep
+from runs.journal.freezing import FORGOTTEN_SENDER, SendingFrozen
+from runs.journal.sending import begin_repeat_by_console
+from runs.leases import StaleToken
+from runs.locking import database_now
+from runs.models import (
+    AccountReturn,
+    Attempt,
+    AuditLeaf,
+    Environment,
+    Freeze,
+    Operation,
+    Orphan,
+    ProviderAccount,
+    Receipt,
+)
+from runs.refusals import Invalid
+from runs.states import Executor, FreezeAnswer, ListingState, OperationState, Sending
+from tests import cases_world
+from tests.cases_world import COURIER, DESK, SUPPLIER, declare
+from tests.conftest import _named, urls
+from tests.factories import (
+    PERSON,
+    Claimed,
+    doubt,
+    effect,
+    fresh,
+    grant,
+    make_claimed,
+    quieten,
+    reply,
+    send,
+)
+from tests.processes import Server, Spawn, start_celery_beat, start_celery_worker, until
+from tests.sandbox_client import new_client
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+READY, AFTER, PER_RUN = 100, 20, 10
+REASON = "The disk of the old server was lost."
+
+
+def orders(number: int) -> list[Any]:
+    return [effect(f"c{i}", args={"sku": f"FC-{number}-{i}", "quantity": 1}) for i in range(PER_RUN)]
+
+
+def make_orders(number: int) -> Claimed:
+    return make_claimed(*orders(number), parallel=True, external_id=f"RESTORED-{number}")
+
+
+def deliver(server: Server, claimed: Claimed) -> list[httpx.Response]:
+    """Send every operation as its agent does, and report the receipts."""
+    answers = []
+    with new_client(server.url) as agent:
+        for operation in claimed.operations:
+            go = send(claimed, operation=operation)
+            headers = {"Idempotency-Key": go.idempotency_key, "Content-Type": "application/json"}
+            answer = agent.post("/acct/supplier/orders", content=go.payload, headers=headers)
+            assert answer.status_code == 201, answer.text
+            assert reply(claimed, answer.json()["id"], operation=operation) is not None
+            answers.append(answer)
+    return answers
+
+
+def freeze_and_say(answer: FreezeAnswer = FreezeAnswer.PRODUCTION, *, hours: float = 1.0) -> Freeze:
+    frozen = restoring.declare_restored(because="A test restored it.", actor=PERSON)
+    at = database_now() - timedelta(hours=hours) if answer is FreezeAnswer.PRODUCTION else None
+    return restoring.answer_freeze(
+        freeze_id=frozen.pk, answer=answer, backup_taken_at=at, actor=PERSON, actor_name="Maya", reason=REASON
+    )
+
+
+def sending_at(slug: str = SUPPLIER) -> str:
+    return ProviderAccount.objects.get(pk=slug).sending
+
+
+@contextmanager
+def other_database(name: str) -> Iterator[None]:
+    """Let this process's Django use another database of the same server."""
+    connection = connections["default"]
+    before = connection.settings_dict["NAME"]
+    connection.close()
+    connection.settings_dict["NAME"] = name
+    try:
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict["NAME"] = before
+
+
+@pytest.fixture
+def back_up() -> Iterator[Callable[[], str]]:
+    """Copy the test database as it is now; the copy's name."""
+    source = connections["default"].settings_dict["NAME"]
+    name = f"{source}_backup"
+    administrator = psycopg.connect(urls().owner, autocommit=True)
+    drop = sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(name))
+
+    def copy() -> str:
+        connections["default"].close()
+        from tests.conftest import _owner
+
+        _owner.close()
+        administrator.execute(drop)
+        administrator.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(source))
+        )
+        return name
+
+    with administrator:
+        yield copy
+        for last in until(60):
+            # The server notices a moment later that a killed process has left.
+            try:
+                administrator.execute(drop)
+            except psycopg.errors.ObjectInUse:
+                assert not last, "a process still uses the copy"
+            else:
+                break
+
+
+@pytest.fixture
+def provider(sandbox: Server) -> Iterator[SandboxControl]:
+    """What the sandbox has counted."""
+    with SandboxControl(sandbox.url) as control:
+        yield control
+
+
+@pytest.mark.timeout(180)
+def test_a_restored_journal_finds_what_it_sent_and_what_it_forgot_before_it_sends_again(
+    sandbox: Server,
+    spawn: Spawn,
+    app_env: dict[str, str],
+    back_up: Callable[[], str],
+    provider: SandboxControl,
+) -> None:
+    declare()
+    known = [make_orders(number) for number in range(READY // PER_RUN)]
+    taken_at = database_now()
+    backup = back_up()
+    # What happens now is lost with the server: the operations are sent, and more runs begin.
+    for claimed in known:
+        deliver(sandbox, claimed)
+    late = [make_orders(1000 + number) for number in range(AFTER // PER_RUN)]
+    first = [answer.json()["id"] for claimed in late for answer in deliver(sandbox, claimed)]
+    forgotten = {operation.key for claimed in late for operation in claimed.operations}
+    assert provider.stats("supplier") == Counts(requests=READY + AFTER, effects=READY + AFTER, lookups=0)
+
+    with other_database(backup):
+        assert place.check_place() is not None, "another database was taken for the one it was"
+        for claimed in known:
+            for operation in claimed.operations:
+                with pytest.raises(SendingFrozen):
+                    send(claimed, operation=operation, attempt_id="again")
+        assert Attempt.objects.count() == 0
+        frozen = Freeze.objects.get()
+        restoring.answer_freeze(
+            freeze_id=frozen.pk,
+            answer=FreezeAnswer.PRODUCTION,
+            backup_taken_at=taken_at,
+            actor=PERSON,
+            actor_name="Maya",
+            reason=REASON,
+        )
+        environment = {**app_env, "DATABASE_URL": _named(app_env["DATABASE_URL"], backup)}
+        start_celery_worker(spawn, env=environment)
+        start_celery_beat(spawn, env=environment)
+        for last in until(90):
+            if sending_at() == Sending.OPEN:
+                break
+            assert not last, restoring.progress_of(AccountReturn.objects.get(account=SUPPLIER))
+        # Nothing was sent to find that out, and nothing happened twice.
+        counts = provider.stats("supplier")
+        assert (counts.requests, counts.effects) == (READY + AFTER, READY + AFTER)
+        assert counts.lookups >= READY
+        assert Operation.objects.filter(state=OperationState.CONFIRMED).count() == READY
+        assert Receipt.objects.count() == READY
+        assert set(Orphan.objects.values_list("key", flat=True)) == forgotten
+        assert set(Orphan.objects.values_list("reference", flat=True)) == set(first)
+        back = AccountReturn.objects.get(account=SUPPLIER)
+        assert (back.marked_count, back.known_count, back.others_count) == (READY, READY, 0)
+        # Where nobody can be asked, people have to look.
+        assert sending_at(COURIER) == Sending.FROZEN
+
+        redone = [make_orders(1000 + number) for number in range(AFTER // PER_RUN)]
+        assert {operation.key for claimed in redone for operation in claimed.operations} == forgotten
+        answers = [answer for claimed in redone for answer in deliver(sandbox, claimed)]
+        assert [answer.json()["id"] for answer in answers] == first
+        assert {answer.headers["Idempotent-Replayed"] for answer in answers} == {"true"}
+        assert provider.stats("supplier").effects == READY + AFTER
+        for last in until(60):
+            if not Orphan.objects.filter(state="open").exists():
+                break
+            assert not last, "the redone operations were not linked to their orphans"
+        for orphan in Orphan.objects.select_related("operation__receipt"):
+            assert orphan.operation is not None
+            assert orphan.operation.receipt.reference == orphan.reference
+        spawn.stop_all()
+
+
+def test_while_sending_is_frozen_the_console_repeats_nothing_either() -> None:
+    declare()
+    claimed = make_claimed()
+    send(claimed)
+    doubt(claimed.operation)
+    quieten(claimed.operation)
+    given = grant(claimed.operation, executor=Executor.CONSOLE)
+    restoring.declare_restored(because="A test restored it.", actor=PERSON)
+    with pytest.raises(SendingFrozen):
+        begin_repeat_by_console(grant_id=given.pk, attempt_id="x1")
+    assert Attempt.objects.count() == 1
+
+
+def test_while_sending_is_frozen_no_go_is_said_again() -> None:
+    declare()
+    claimed = make_claimed()
+    send(claimed)
+    restoring.declare_restored(because="A test restored it.", actor=PERSON)
+    with pytest.raises(SendingFrozen):
+        send(claimed)
+
+
+def test_an_account_that_appears_while_sending_is_frozen_is_frozen_too() -> None:
+    declare()
+    restoring.declare_restored(because="A test restored it.", actor=PERSON)
+    ProviderAccount.objects.create(
+        slug="new",
+        title="new",
+        adapter_version="1",
+        endpoint="/",
+        start_within_ms=1,
+        request_within_ms=1,
+        in_flight_ms=0,
+    )
+    place.check_place()
+    assert sending_at("new") == Sending.FROZEN
+
+
+@pytest.mark.parametrize("column", ["system_identifier", "timeline", "database_oid"])
+def test_another_server_timeline_or_database_freezes_sending(column: str) -> None:
+    declare()
+    assert place.check_place() is None
+    Environment.objects.update(**{column: 1_000_001})
+    sweep()
+    frozen = Freeze.objects.get()
+    assert "1000001" in frozen.because
+    assert sending_at() == Sending.FROZEN
+    sweep()
+    assert Freeze.objects.count() == 1
+
+
+def test_a_token_that_this_journal_never_gave_freezes_sending_and_an_outdated_one_does_not() -> None:
+    from reconciliation import retries
+
+    declare()
+    claimed = make_claimed()
+    asked = {"team": claimed.run.team_id, "operation_id": claimed.operation.pk, "attempt_id": "a1"}
+    for outdated in ("1-00000000000000000000", "0-1", "nonsense"):
+        with pytest.raises(StaleToken):
+            retries.begin_send(**asked, token=outdated)
+    assert not Freeze.objects.exists()
+    with pytest.raises(StaleToken):
+        retries.begin_send(**asked, token="2-00000000000000000000")
+    assert "showed lease 2" in Freeze.objects.get().because
+
+
+def test_a_copy_stays_frozen_and_nothing_of_it_is_touched() -> None:
+    declare()
+    claimed = make_claimed()
+    freeze_and_say(FreezeAnswer.COPY)
+    sweep()
+    assert sending_at() == Sending.FROZEN
+    assert fresh(claimed.operation).state == OperationState.READY
+    with pytest.raises(restoring.NothingFrozen):
+        restoring.open_account(account=SUPPLIER, actor=PERSON, reason=REASON)
+
+
+def test_a_copy_with_an_environment_of_its_own_sends_only_where_an_administrator_says_so() -> None:
+    declare()
+    before = Environment.objects.get().id_text
+    freeze_and_say(FreezeAnswer.OWN_ENVIRONMENT)
+    sweep()
+    assert Environment.objects.get().id_text != before
+    assert sending_at() == Sending.FROZEN, "an account of the production was taken for the copy's own"
+    restoring.open_account(account=SUPPLIER, actor=PERSON, reason=REASON)
+    sweep()
+    assert (sending_at(), sending_at(DESK)) == (Sending.OPEN, Sending.FROZEN)
+
+
+def test_what_is_not_found_and_not_proved_absent_is_left_to_people(sandbox: Server) -> None:
+    declare()
+    claimed = make_claimed()
+    freeze_and_say()
+    sweep()
+    operation = fresh(claimed.operation)
+    assert operation.state == OperationState.SENT_UNKNOWN
+    assert Attempt.objects.get(operation=operation).worker == FORGOTTEN_SENDER
+    case = Case.objects.get()
+    with pytest.raises(restoring.NotReconciled, match="still being looked up"):
+        restoring.open_account(account=SUPPLIER, actor=PERSON, reason=REASON)
+    quieten(operation)
+    for _ in range(3):
+        assert cases_world.look(case) == "not_found"
+    assert (fresh(case).state, fresh(case).need) == (CaseState.NEEDS_DECISION, Need.NOT_FOUND)
+    AccountReturn.objects.update(listing=ListingState.DONE)
+    sweep()
+    assert sending_at() == Sending.FROZEN
+    # A person who knows what is left may open the account; that operation still waits for its decision.
+    restoring.open_account(account=SUPPLIER, actor=PERSON, reason=REASON)
+    assert sending_at() == Sending.OPEN
+    assert fresh(operation).state == OperationState.SENT_UNKNOWN
+
+
+def test_an_answer_needs_its_reason_and_the_time_of_the_backup() -> None:
+    declare()
+    frozen = restoring.declare_restored(because="A test restored it.", actor=PERSON)
+    said: dict[str, Any] = {"freeze_id": frozen.pk, "actor": PERSON, "actor_name": "Maya"}
+    later = database_now() + timedelta(hours=1)
+    for fields, where in (
+        ({"answer": FreezeAnswer.COPY, "backup_taken_at": None, "reason": "short"}, "reason"),
+        ({"answer": FreezeAnswer.PRODUCTION, "backup_taken_at": None, "reason": REASON}, "backup_taken_at"),
+        ({"answer": FreezeAnswer.PRODUCTION, "backup_taken_at": later, "reason": REASON}, "backup_taken_at"),
+    ):
+        with pytest.raises(Invalid) as refused:
+            restoring.answer_freeze(**said, **fields)
+        assert refused.value.details["where"] == where
+    assert fresh(frozen).answer == FreezeAnswer.AWAITED
+
+
+def test_the_command_freezes_and_says_which_it_is_for_administrators_alone() -> None:
+    declare()
+    Person.objects.create(username="ada", roles=[Role.ADMINISTRATOR])
+    Person.objects.create(username="olu", roles=[Role.OPERATOR])
+    said = ["--backup-taken-at", "2026-11-28T21:00:00+00:00", "--reason", REASON]
+    with pytest.raises(CommandError, match="no administrator"):
+        call_command("restored", *said, "--by", "olu")
+    with pytest.raises(CommandError, match="--backup-taken-at is needed"):
+        call_command("restored", "--reason", REASON, "--by", "ada")
+    assert not Freeze.objects.exists()
+    call_command("restored", *said, "--by", "ada")
+    assert (Freeze.objects.get().answer, sending_at()) == (FreezeAnswer.PRODUCTION, Sending.FROZEN)
+    told = AuditLeaf.objects.filter(action__startswith="sending.").order_by("id")
+    assert list(told.values_list("action", flat=True)) == ["sending.frozen", "sending.freeze_answered"]
