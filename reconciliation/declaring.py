@@ -33,10 +33,10 @@ from runs import audit
 from runs.actors import Actor, ActorKind
 from runs.journal.evidence import storable_text
 from runs.locking import database_now
-from runs.models import Operation
+from runs.models import Attempt
 from runs.models import ProviderAccount as JournalAccount
 from runs.refusals import Invalid, Refusal
-from runs.states import OperationState
+from runs.states import AttemptOutcome
 
 # One declaration at a time: whether a slug is free and what is in force is read and written under this lock.
 DECLARING_LOCK: Final = 7_245_302
@@ -357,7 +357,8 @@ def _refuse_looser(newest: Declaration, after: Declared) -> None:
 
 
 def _has_open_operations(slug: str) -> bool:
-    unknown = Operation.objects.filter(provider=slug, state=OperationState.SENT_UNKNOWN)
+    # An operation that was sent and isn't settled has an open attempt or an open case.
+    unknown = Attempt.objects.filter(outcome=AttemptOutcome.OPEN, operation__provider=slug)
     open_cases = Case.objects.filter(provider_slug=slug).exclude(state=CaseState.RESOLVED)
     return unknown.exists() or open_cases.exists()
 

@@ -171,11 +171,8 @@ def perhaps_sent(failing: QuerySet[SweepFailure, str], *, limit: int) -> list[st
 
 
 def _ready(freeze: Freeze) -> QuerySet[Operation]:
-    # By team, because that is what the index of states begins with.
-    teams = list(Team.objects.values_list("slug", flat=True))
-    return Operation.objects.filter(
-        team__in=teams, state=OperationState.READY, created_at__lte=freeze.answered_at
-    )
+    # No index serves this one: it is asked after a restore and never again, and every send would pay for it.
+    return Operation.objects.filter(state=OperationState.READY, created_at__lte=freeze.answered_at)
 
 
 def mark(*, operation_id: str) -> bool:

@@ -29,7 +29,7 @@ from reconciliation.waking import wake
 from runs.journal.evidence import storable_text
 from runs.leases import add_pause_reason
 from runs.locking import database_now, lock_operation, lock_run
-from runs.models import Attempt, Grant, Operation, ProviderAccount, Run
+from runs.models import Attempt, Grant, ProviderAccount, Run
 from runs.states import AttemptOutcome, Executor, GrantState, OperationState, PauseReason, RunState
 
 log = structlog.get_logger(__name__)
@@ -199,26 +199,23 @@ def _lookup_seconds(slug: str, now: datetime) -> float:
 
 def _runs_to_take_in(now: datetime, failing: Failing) -> list[str]:
     expired = Run.objects.filter(lease_token__isnull=False, lease_expires_at__lte=now)
-    nobody = Q(run__lease_token__isnull=True) | Q(run__lease_expires_at__lte=now)
-    unreported = Operation.objects.filter(
-        state=OperationState.SENT_UNKNOWN, in_doubt_since_at__isnull=True
-    ).filter(nobody | Q(last_quiet_at__lte=now))
-    lapsed = Attempt.objects.filter(outcome=AttemptOutcome.OPEN).filter(
+    nobody = Q(operation__run__lease_token__isnull=True) | Q(operation__run__lease_expires_at__lte=now)
+    still_open = Attempt.objects.filter(outcome=AttemptOutcome.OPEN)
+    # Sent and not in doubt yet: such an operation always has an open attempt, and of those there are few.
+    unreported = still_open.filter(
+        operation__state=OperationState.SENT_UNKNOWN, operation__in_doubt_since_at__isnull=True
+    ).filter(nobody | Q(operation__last_quiet_at__lte=now))
+    lapsed = still_open.filter(
         Q(quiet_after_at__lte=now)
-        | Q(executor=Executor.AGENT)
-        & (
-            Q(operation__run__lease_token__isnull=True)
-            | Q(operation__run__lease_expires_at__lte=now)
-            | ~Q(operation__run__lease_token=F("lease_token"))
-        )
+        | Q(executor=Executor.AGENT) & (nobody | ~Q(operation__run__lease_token=F("lease_token")))
     )
     found = [
         *expired.exclude(pk__in=failing)
         .order_by("lease_expires_at")
         .values_list("pk", flat=True)[:BATCH_MAX],
-        *unreported.exclude(run__in=failing)
-        .order_by("last_quiet_at")
-        .values_list("run_id", flat=True)[:BATCH_MAX],
+        *unreported.exclude(operation__run__in=failing)
+        .order_by("quiet_after_at")
+        .values_list("operation__run_id", flat=True)[:BATCH_MAX],
         *lapsed.exclude(operation__run__in=failing)
         .order_by("quiet_after_at")
         .values_list("operation__run_id", flat=True)[:BATCH_MAX],

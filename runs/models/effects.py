@@ -92,18 +92,10 @@ class Operation(models.Model):
                 name="operation_amount_whole",
             ),
         ]
-        indexes = [
-            models.Index(fields=["run", "turn_index", "position"], name="operation_in_run"),
-            # Effect history: a team's operations, newest first.
-            models.Index(fields=["team", "-created_at", "-id"], name="operation_history"),
-            models.Index(fields=["team", "state", "-created_at", "-id"], name="operation_history_by_state"),
-            # The sweeper: sent, not in doubt yet, quiet time passed.
-            models.Index(
-                fields=["last_quiet_at"],
-                name="operation_unreported",
-                condition=Q(state="sent_unknown", in_doubt_since_at__isnull=True),
-            ),
-        ]
+        # No index, and no condition of one, may name what sending or settling changes: each effect updates
+        # its row twice, and then every index of the table would be written twice more. Who looks for
+        # operations by what became of them asks the open attempts, the open cases or the log's leaves.
+        indexes = [models.Index(fields=["run", "turn_index", "position"], name="operation_in_run")]
 
     def __str__(self) -> str:
         return self.id

@@ -351,6 +351,9 @@ def counters_tell_the_truth(
     # It may lag behind the truth, for a send then asks; ahead of it, a call would overtake another.
     assert all(settled[: run.turn_settled_through])
     for one in operations:
+        if one.state == OperationState.SENT_UNKNOWN and one.in_doubt_since_at is None:
+            # What the sweeper finds it by.
+            assert any(a.outcome == "open" for a in attempts if a.operation_id == one.pk)
         numbers = [attempt.number for attempt in attempts if attempt.operation_id == one.pk]
         assert numbers == list(range(1, one.attempts_count + 1))
         if one.turn_index < run.turn_index:

@@ -128,11 +128,14 @@ def desk_lines(desk: Desk, *, actor: str) -> Phrase:
     if claim is None:
         parts.append("Nobody works on this case.")
     elif claim.actor == actor:
-        parts += [Strong("You work on this case"), ", kept while this page is in use, ends "]
-        parts += [Until(claim.until_at), "."]
+        parts += [Strong("You work on this case"), ". The claim ends "]
+        parts += [Until(claim.until_at), ", unless this page stays in use."]
     else:
-        parts += [Strong(f"{name_of(claim)} works on this case"), ", until further use ends "]
-        parts += [Until(claim.until_at), ". You can decide all the same: whoever is first has decided."]
+        parts += [Strong(f"{name_of(claim)} works on this case"), ". The claim ends "]
+        parts += [
+            Until(claim.until_at),
+            ", unless it is kept in use. You can decide all the same: whoever is first has decided.",
+        ]
     holder = claim.actor if claim is not None else ""
     looking = [name_of(one) for one in desk.present if one.actor not in (actor, holder)]
     if looking:

@@ -11,7 +11,7 @@ from django.db import migrations, models
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("runs", "0006_settled_through"),
+        ("runs", "0007_hot_rows"),
     ]
 
     operations = [
