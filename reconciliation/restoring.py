@@ -197,11 +197,12 @@ def note_marked() -> None:
     freeze = place.open_freeze()
     if freeze is None or freeze.answer not in COMES_BACK:
         return
+    now = database_now()
     # An account that was declared since the answer comes back as the others do.
     since = ProviderAccount.objects.exclude(pk__in=freeze.returns.values("account"))
     AccountReturn.objects.bulk_create(
         [
-            AccountReturn(freeze=freeze, account_id=slug, listing_not_before_at=freeze.answered_at)
+            AccountReturn(freeze=freeze, account_id=slug, listing_not_before_at=now)
             for slug in since.values_list("slug", flat=True)
         ],
         ignore_conflicts=True,
