@@ -49,10 +49,14 @@ _VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{1,63}\Z")
 # The console's address of the form, beside those of the accounts.
 _PAGE_OF_ITS_OWN: Final = "new"
 _PLACEHOLDER: Final = re.compile(r"\{[^{}]*\}")
-_SCHEME_WORD: Final = re.compile(r"\s*(?:bearer|basic|token|apikey|key)?\s*[=:]?\s*\Z", re.IGNORECASE)
+# Of these expressions none may go back over what it has read: a declaration may be long and hostile.
+_SCHEME_WORD: Final = re.compile(r"(?:bearer|basic|token|apikey|key)?\s*[=:]?\Z", re.IGNORECASE)
 # A long run of letters and digits together, as keys without a known prefix look.
-_RANDOM: Final = re.compile(r"(?=[A-Za-z+/=_-]*[0-9])(?=[0-9+/=_-]*[A-Za-z])[A-Za-z0-9+/=_-]{24,}")
-_USER_IN_URL: Final = re.compile(r"://[^/\s@]*:[^/\s@]*@")
+_RUN: Final = re.compile(r"[A-Za-z0-9+/=_-]{24,}")
+_USER_IN_URL: Final = re.compile(r"://[^/\s@:]*:[^/\s@]*@")
+# The fields whose values pages show as they are.
+_SHOWN: Final = ("base_url", "settings")
+_KEY_IN_NAME: Final = re.compile(r"(?:\A|_)(?:KEY|PASS|PW|AUTH|PRIVATE)(?:_|\Z)")
 # Where literal text travels to the provider.
 _TRAVELLING: Final = ("headers", "query", "body", "add")
 # Fields of a contract that bind only what is sent from now on: an attempt keeps what was fixed with it.
@@ -224,10 +228,15 @@ def _secret_faults(text: str) -> Iterator[Fault]:
                 )
         elif _USER_IN_URL.search(value):
             yield _secret(place)
-        elif set(table) & set(_TRAVELLING) and not _SCHEME_WORD.match(literal):
+        elif set(table) & set(_TRAVELLING) and not _SCHEME_WORD.match(literal.strip()):
             named = redactor.is_sensitive(name) and len(literal.strip()) >= 4
-            if named or ("headers" in table and _RANDOM.search(literal)):
+            if named or ("headers" in table and _looks_random(literal)):
                 yield _secret(place)
+
+
+def _looks_random(literal: str) -> bool:
+    runs = (found[0] for found in _RUN.finditer(literal))
+    return any(any(c.isdigit() for c in one) and any(c.isalpha() for c in one) for one in runs)
 
 
 def _secret(place: str) -> Fault:
@@ -282,6 +291,17 @@ def _of_the_console(data: Mapping[str, Any]) -> Iterator[Fault]:
                 sentence=f"{SHOWN_AS}: {place}: found {value}, which is Recourse's own; allowed: a variable"
                 " of this provider.",
             )
+        elif place.partition(".")[0] in _SHOWN and name == "env" and _names_secret(value):
+            yield Fault(
+                place=place,
+                sentence=f"{SHOWN_AS}: {place}: found {value}, by its name a secret; allowed: one that may be"
+                " read by everyone, for pages show what base_url and settings hold. Name a secret under"
+                " [credentials].",
+            )
+
+
+def _names_secret(variable: str) -> bool:
+    return Redactor().is_sensitive(variable) or _KEY_IN_NAME.search(variable) is not None
 
 
 def _out_of_reach(declared: Declared) -> Iterator[Fault]:

@@ -20,6 +20,7 @@ from reconciliation.declaring import (
     SlugTaken,
     declare,
     faults_of,
+    without_secrets,
 )
 from reconciliation.models import Declaration
 from reconciliation.providers import registry
@@ -130,6 +131,13 @@ def test_a_wrong_declaration_is_refused_in_the_words_of_a_file() -> None:
             '[credentials]\ntoken = { file_env = "DATABASE_URL" }\n[contract]',
             "credentials.token.file_env",
         ),
+        # A setting and the base URL are shown to everyone, whatever the variable holds.
+        (
+            "[contract]",
+            '[settings]\ntenant = { env = "STRIPE_KEY" }\n[contract]',
+            "settings.tenant.env",
+        ),
+        (f'"https://{HOST}/v1"', '{ env = "BANK_ACCESS_TOKEN" }', "base_url.env"),
         ("console_sends", 'reach = ["loopback"]\nconsole_sends', "reach"),
         (HOST, "elsewhere.example", "base_url"),
         ("console_sends", 'adapter = "smtp"\nconsole_sends', None),
@@ -143,6 +151,16 @@ def test_what_only_a_file_may_say_is_refused_and_no_secret_is_repeated(
         assert list(said) == [place]
     for secret in ("hunter2", "c0ffee", "sk_live", "a94a8fe5"):
         assert secret not in str(said)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "hostile", [" " * 20_000 + "x", "key" + " " * 20_000 + "x", "a" * 100_000, "://" + ":" * 100_000]
+)
+def test_a_long_hostile_text_is_read_through_once(hostile: str) -> None:
+    text = changed(("[contract]", f'[headers]\nX-A = "{hostile}"\n[contract]'))
+    # What it says is judged as ever; this would once have taken minutes to hours.
+    without_secrets(text)
 
 
 def test_a_slug_exists_once() -> None:
