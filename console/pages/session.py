@@ -22,9 +22,14 @@ from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_GET, require_POST, require_safe
 
+from console import access
+from console.access import Deed
 from console.models import Person, Role
+from console.pages.present.marks import plural
 from console.pages.shapes import Shell, Tone, Viewer
+from console.pages.shapes.frame import FrozenNotice
 from console.queries.backlog import waiting_count
+from console.queries.environment import frozen_accounts
 
 Theme = Literal["system", "light", "dark"]
 THEMES: Final[tuple[Theme, ...]] = ("system", "light", "dark")
@@ -89,6 +94,25 @@ def shell_of(request: HttpRequest) -> Shell:
         section=section,
         # Asked for only where the navigation is shown: a fragment has none.
         open_cases=cast("str", SimpleLazyObject(lambda: _open_cases(request))),
+        frozen=cast("FrozenNotice | None", SimpleLazyObject(lambda: _frozen(request))),
+    )
+
+
+def _frozen(request: HttpRequest) -> FrozenNotice | None:
+    """What a freeze means for this person; None while every account sends, and on the page that says more."""
+    person, match = getattr(request, "user", None), request.resolver_match
+    if not isinstance(person, Person) or (match and (match.url_name or "").startswith("environment")):
+        return None
+    frozen = frozen_accounts()
+    if frozen is None:
+        return None
+    where = "at every account" if frozen.everywhere else f"at {plural(frozen.count, 'account')}"
+    may = access.may(person, Deed.STATE_ENVIRONMENT)
+    return FrozenNotice(
+        title=f"Sending is frozen {where}.",
+        text="Nothing is sent there, by an agent or by a retry. Lookups go on, and a case can be confirmed"
+        " or abandoned." + ("" if may else " Administrators say when it sends again."),
+        href=reverse("environment") if may else "",
     )
 
 

@@ -23,6 +23,15 @@ class Viewer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FrozenNotice:
+    """That sending is frozen, on every page. `href` leads those who can end it there, "" for others."""
+
+    title: str
+    text: str
+    href: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Shell:
     """What `base.html` needs besides the page: who, where, and how they like it.
 
@@ -37,6 +46,8 @@ class Shell:
     viewer: Viewer | None = None
     section: Literal["queue", "runs", "effects", "providers", ""] = ""
     open_cases: str = ""
+    # What no account, or not every account, sends while sending is frozen; None while all are open.
+    frozen: FrozenNotice | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -107,3 +107,21 @@ def test_an_orphan_is_shown_to_administrators_inert_with_what_redoing_does(
     assert "rk-abc" in page
     assert "<script>alert" not in page
     assert "rk-abc" not in login(Role.OPERATOR).get("/environment/").content.decode()
+
+
+def test_every_page_says_that_sending_is_frozen_and_what_that_means_for_the_person(
+    login: Login, frozen: Freeze
+) -> None:
+    notice, link = "Sending is frozen at every account.", 'class="btn btn--sm" href="/environment/"'
+    for path in ("/", "/runs/", "/effects/", "/providers/", "/preferences/"):
+        page = login(Role.OPERATOR).get(path).content.decode()
+        assert notice in page, path
+        assert "Administrators say when it sends again." in page
+        assert link not in page
+        page = login(Role.ADMINISTRATOR).get(path).content.decode()
+        assert notice in page, path
+        assert link in page
+    ProviderAccount.objects.exclude(pk=SUPPLIER).update(sending=Sending.OPEN)
+    assert "Sending is frozen at 1 account." in login(Role.VIEWER).get("/runs/").content.decode()
+    ProviderAccount.objects.update(sending=Sending.OPEN)
+    assert "Sending is frozen" not in login(Role.VIEWER).get("/runs/").content.decode()
