@@ -235,15 +235,15 @@ def progress_of(one: AccountReturn) -> Progress:
     here = Case.objects.filter(team__in=teams, provider_slug=slug)
     looking = here.filter(state=CaseState.LOOKING_UP).count()
     if looking:
-        blocked.append(f"{looking} unknown outcomes are still being looked up.")
+        blocked.append(f"Unknown outcomes still being looked up: {looking}.")
     unreported = Operation.objects.filter(
         provider=slug, state=OperationState.SENT_UNKNOWN, in_doubt_since_at__isnull=True
     ).count()
     if unreported:
-        blocked.append(f"{unreported} operations are sent, and their senders haven't reported.")
+        blocked.append(f"Sent, and not reported by their senders yet: {unreported}.")
     waiting = here.exclude(state__in=[CaseState.LOOKING_UP, CaseState.RESOLVED]).count()
     if waiting:
-        left.append(f"{waiting} outcomes were looked up and stay unknown: their cases wait for people.")
+        left.append(f"Looked up and still unknown, in cases that wait for people: {waiting}.")
     if one.listing == ListingState.DUE:
         said = f" {one.listing_note}" if one.listing_note else ""
         listing = f"What was made here since the backup isn't listed yet.{said}"
