@@ -20,6 +20,7 @@ from reconciliation.models import Case, Lookup
 from reconciliation.overview import Overview, answers_of
 from reconciliation.snoozing import asleep, awake, is_asleep
 from reconciliation.states import CaseState
+from reconciliation.working import live_claims
 from runs.locking import database_now
 from runs.models import Flow, ProviderAccount
 from runs.money import codes_with_digits
@@ -105,6 +106,8 @@ class Row:
     overview: Overview
     looked_up_at: datetime | None
     payload: bytes
+    # The name of whoever works on it, "" for nobody.
+    claimant: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,12 +297,16 @@ def _rows(ids: Sequence[str], now: datetime) -> tuple[Row, ...]:
     overviews = answers_of(listed, now=now)
     latest = Lookup.objects.filter(case__in=ids).order_by("case", "-number").distinct("case")
     looked: dict[str, datetime] = dict(latest.values_list("case_id", "asked_at"))
+    claims = live_claims(now).filter(case__in=ids).values_list("case_id", "actor", "actor_name")
+    claimants = {case_id: name or actor for case_id, actor, name in claims}
     return tuple(
         Row(
             case=case,
             overview=overviews[case.pk],
             looked_up_at=looked.get(case.pk),
             payload=bytes(case.small_payload or b""),
+            # On a case that is resolved nobody works any more.
+            claimant="" if case.state == CaseState.RESOLVED else claimants.get(case.pk, ""),
         )
         for case in listed
     )

@@ -51,6 +51,11 @@ _ORDERS: Final = {
     CaseState.RESOLVED: "Newest first",
 }
 
+_SNOOZED_LEAD: Final = (
+    "Cases that somebody put off. Each comes back at its time, and sooner with new evidence. Their runs stay"
+    " paused."
+)
+
 
 def queue_page(listed: Listed, address: Address, *, saved: SavedViews) -> QueuePage:
     """Lay out one page; every link that stays in the queue keeps the filters of the address."""
@@ -59,7 +64,7 @@ def queue_page(listed: Listed, address: Address, *, saved: SavedViews) -> QueueP
     return QueuePage(
         now=listed.now,
         title=TITLES[asked.view],
-        lead=_lead(backlog),
+        lead=_SNOOZED_LEAD if asked.view is View.SNOOZED else _lead(backlog),
         groups=_groups(listed, asked),
         shown_text=_shown(shown, asked, backlog),
         order_text=_order(asked),
@@ -170,6 +175,7 @@ def _row(row: Row, now: datetime) -> QueueRow:
         at_risk=amount,
         note=note,
         note_tone=tone,
+        claimant=row.claimant,
     )
 
 
@@ -218,10 +224,12 @@ def shows_of(row: Row) -> Badge:
 
 
 def _time_left(row: Row, now: datetime) -> tuple[str, Tone | None]:
-    """What is left of the time that the flow gives a person."""
+    """What is left of the time that the flow gives a person; of one that is put off, when it comes back."""
     case = row.case
     if case.state != CaseState.NEEDS_DECISION:
         return "", None
+    if case.snoozed_until_at is not None and case.snoozed_until_at > now:
+        return f"back in {wording.span(case.snoozed_until_at - now)}", None
     left = case.decide_by_at - now
     if left <= timedelta():
         return f"{wording.span(left)} over", "red"

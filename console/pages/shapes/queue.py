@@ -54,6 +54,8 @@ class QueueRow:
     at_risk: Money | None = None
     note: str = ""
     note_tone: Tone | None = None
+    # The name of whoever works on it now.
+    claimant: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,6 +14,8 @@ from django.utils import timezone
 from console.models import Role
 from console.queries import backlog, effects, queue, runs
 from reconciliation.models import Case
+from reconciliation.working import Worker, claim_case
+from runs.actors import Actor, ActorKind
 from tests import cases, factories
 from tests.cases import Effect
 from tests.integration.pages.conftest import Login
@@ -401,3 +403,12 @@ def _whole_tables(sql: str, params: Any) -> list[str]:
         if node["Node Type"] == "Seq Scan" and table in _LARGE:
             found.append(table)
     return found
+
+
+def test_a_row_names_whoever_works_on_its_case(operator: Client) -> None:
+    taken, free = cases.needs_decision(), cases.needs_decision()
+    colleague = Worker(actor=Actor(ActorKind.PERSON, "person:colleague"), name="<b>Kim</b>")
+    claim_case(case_id=taken.case_id, team=None, worker=colleague)
+    rows = {row.case_id: row.claimant for group in page_of(operator, "/").groups for row in group.rows}
+    assert rows == {taken.case_id: "<b>Kim</b>", free.case_id: ""}
+    assert "&lt;b&gt;Kim&lt;/b&gt; works on it" in operator.get("/").content.decode()

@@ -55,6 +55,9 @@ def test_a_case_that_is_put_off_leaves_the_list_and_its_counts_until_its_time(ki
     assert act(kim, opened).status_code == 302
     assert listed(kim) == {other.case_id}
     assert listed(kim, "/?view=snoozed") == {opened.case_id}
+    away = page_of(kim, "/?view=snoozed")
+    assert away.groups[0].rows[0].note.startswith("back in 59 min")
+    assert "somebody put off" in away.lead
     assert listed(kim, f"/?q={opened.case_id}") == {opened.case_id}
     now = database_now()
     assert backlog_of(teams=[factories.TEAM], now=now).waiting == 1
