@@ -19,11 +19,13 @@ from runs.actors import JOURNAL, Actor
 from runs.ids import new_id
 from runs.locking import database_now
 from runs.models import AccountReturn, Binding, Environment, Freeze, Operation, ProviderAccount
-from runs.states import Sending
+from runs.states import FreezeAnswer, Sending
 
 log = structlog.get_logger(__name__)
 
 BECAUSE_LENGTH_MAX = 500
+# Of the freezes that are answered, those that go on to sending.
+COMES_BACK = (FreezeAnswer.PRODUCTION, FreezeAnswer.OWN_ENVIRONMENT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +55,11 @@ def read_fingerprint() -> Fingerprint:
     """Ask the server who it is. Managed servers may keep pg_control from us: then less is known."""
     try:
         with transaction.atomic(), connection.cursor() as cursor:
+            # Of the log that is written now: the last checkpoint's timeline is the old one for minutes after
+            # a standby was promoted.
             cursor.execute(
-                "SELECT (pg_control_system()).system_identifier, (pg_control_checkpoint()).timeline_id"
+                "SELECT (pg_control_system()).system_identifier,"
+                " ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint"
             )
             identifier, timeline = cursor.fetchone()
     except ProgrammingError:
@@ -78,7 +83,8 @@ def check_place() -> Freeze | None:
         environment = _environment(seen)
         moved = seen.differs_from(environment)
         frozen = open_freeze()
-        if moved and frozen is None:
+        if moved and (frozen is None or frozen.answer in COMES_BACK):
+            # Where we were is taken in with such an answer, so this is yet another move.
             frozen = freeze(because=moved, actor=JOURNAL)
         elif not moved:
             _learn(environment, seen)
@@ -102,16 +108,28 @@ def open_freeze() -> Freeze | None:
 
 
 def freeze(*, because: str, actor: Actor) -> Freeze:
-    """Freeze sending at every account, or return the freeze that is open already. Needs a transaction."""
+    """Freeze sending at every account, or return the freeze that waits for its answer or stays a copy's.
+
+    One that was answered may have opened accounts: it ends, and what happened since is asked anew. Needs a
+    transaction.
+    """
     with connection.cursor() as cursor:
         # Everyone who would freeze or end a freeze waits here for each other.
         cursor.execute("LOCK TABLE runs_freeze IN SHARE ROW EXCLUSIVE MODE")
     found = open_freeze()
-    if found is not None:
+    if found is not None and found.answer not in COMES_BACK:
         return found
-    made = Freeze.objects.create(
-        id=new_id("frz"), found_at=database_now(), because=because[:BECAUSE_LENGTH_MAX]
-    )
+    now = database_now()
+    if found is not None:
+        Freeze.objects.filter(pk=found.pk).update(ended_at=now)
+        audit.append(
+            audit.Event(action="sending.freeze_ended", actor=actor, subject=found.pk, reason="frozen anew")
+        )
+    made = Freeze.objects.create(id=new_id("frz"), found_at=now, because=because[:BECAUSE_LENGTH_MAX])
+    with connection.cursor() as cursor:
+        # Every send locks its run before it reads whether it may go: those under way end first, and those
+        # that come later wait for our commit.
+        cursor.execute("LOCK TABLE runs_run IN EXCLUSIVE MODE")
     ProviderAccount.objects.update(sending=Sending.FROZEN)
     audit.append(
         audit.Event(action="sending.frozen", actor=actor, subject=made.pk, after={"because": made.because})
@@ -131,6 +149,9 @@ def notice_token(*, operation_id: str, token: str) -> bool:
     run = Operation.objects.filter(pk=operation_id).values_list("run_id", "run__lease_number").first()
     if run is None or number <= run[1]:
         return False
+    if open_freeze() is not None:
+        # What was forgotten is known: the worker is one of those that went on before.
+        return True
     with transaction.atomic():
         freeze(
             because=f"A worker showed lease {number} of run {run[0]}, and this journal has given out"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -40,6 +41,7 @@ from runs.refusals import Invalid
 from runs.states import Executor, FreezeAnswer, ListingState, OperationState, Sending
 from tests import cases_world
 from tests.cases_world import COURIER, DESK, SUPPLIER, declare
+from tests.concurrency import Connect, holding_run
 from tests.conftest import _named, urls
 from tests.factories import (
     PERSON,
@@ -82,6 +84,14 @@ def deliver(server: Server, claimed: Claimed) -> list[httpx.Response]:
             assert reply(claimed, answer.json()["id"], operation=operation) is not None
             answers.append(answer)
     return answers
+
+
+def on_its_own(act: Callable[[], object]) -> None:
+    """Do this over a connection of this thread's own."""
+    try:
+        act()
+    finally:
+        connections.close_all()
 
 
 def freeze_and_say(answer: FreezeAnswer = FreezeAnswer.PRODUCTION, *, hours: float = 1.0) -> Freeze:
@@ -269,6 +279,60 @@ def test_another_server_timeline_or_database_freezes_sending(column: str) -> Non
     assert sending_at() == Sending.FROZEN
     sweep()
     assert Freeze.objects.count() == 1
+
+
+def test_a_move_after_the_answer_freezes_what_was_opened_and_asks_anew() -> None:
+    declare()
+    first = freeze_and_say(FreezeAnswer.OWN_ENVIRONMENT)
+    sweep()
+    restoring.open_account(account=SUPPLIER, actor=PERSON, reason=REASON)
+    # Restored once more, before every account was open again.
+    Environment.objects.update(system_identifier=1_000_001)
+    sweep()
+    assert sending_at() == Sending.FROZEN
+    second = Freeze.objects.get(ended_at__isnull=True)
+    assert (second.pk != first.pk, second.answer) == (True, FreezeAnswer.AWAITED)
+    sweep()
+    assert Freeze.objects.count() == 2
+
+
+def test_a_send_that_waits_while_sending_is_frozen_is_not_sent(connect: Connect) -> None:
+    declare()
+    claimed = make_claimed()
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with holding_run(connect, claimed.run.pk) as holder, ThreadPoolExecutor(max_workers=2) as others:
+        sent = others.submit(on_its_own, lambda: send(claimed))
+        holder.wait_for_waiters(1)
+        frozen = others.submit(
+            on_its_own, lambda: restoring.declare_restored(because="A test restored it.", actor=PERSON)
+        )
+        for last in until(60):
+            # Without waiting for the send it would be done by now, and the send would go nevertheless.
+            if frozen.done() or holder.watcher.execute(waiting).fetchone() == (2,):
+                break
+            assert not last, "the freeze neither waits nor ends"
+        holder.release()
+        try:
+            sent.result(timeout=60)
+        except SendingFrozen:
+            pass
+        else:
+            frozen.result(timeout=60)
+            attempt, made = Attempt.objects.get(), Freeze.objects.get()
+            leaves = list(
+                AuditLeaf.objects.filter(action__in=["operation.sent", "sending.frozen"])
+                .order_by("id")
+                .values_list("action", flat=True)
+            )
+            assert leaves == ["operation.sent", "sending.frozen"], (attempt.minted_at, made.found_at)
+        frozen.result(timeout=60)
+
+
+def test_the_timeline_is_that_of_the_log_that_is_written_now(owner_url: str) -> None:
+    with psycopg.connect(owner_url) as owner:
+        name = owner.execute("SELECT pg_walfile_name(pg_current_wal_lsn())").fetchone()
+    assert name is not None
+    assert place.read_fingerprint().timeline == int(name[0][:8], 16)
 
 
 def test_a_token_that_this_journal_never_gave_freezes_sending_and_an_outdated_one_does_not() -> None:
