@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from dataclasses import replace
 from typing import Final, assert_never
 
 from django.urls import reverse
 
-from console.pages.declaration_fields import SECTIONS, Field
+from console.pages.declaration_fields import BY_NAME, SECTIONS, Field
 from console.pages.declaration_forms import DeclarationDraft, digest_of
 from console.pages.present.providers import sections_of, setup_facts
 from console.pages.present.trial import trial_result
@@ -19,6 +22,15 @@ from reconciliation.providers.transport import Call
 from reconciliation.sampling import SAMPLE_KEY, SAMPLE_OPERATION, Sampled
 from reconciliation.tightening import REASON_LENGTH_MIN
 
+# How a fault says where in the text it stands.
+_WHERE: Final = re.compile(r"^This declaration: (?:(?:\[[^\]]*\](?: #\d+)? )?[\w.]+: )?")
+# A label that several sections have goes by its section's title too.
+_LABELS: Final = Counter(one.label for section in SECTIONS for one in section.fields)
+_NAMES: Final = {
+    one.name: one.label if _LABELS[one.label] == 1 else f"{section.title}, {one.label}"
+    for section in SECTIONS
+    for one in section.fields
+}
 _SAMPLE_FIELDS: Final = (
     Field(name="sample_payload", label="Payload that was sent, as JSON", kind="lines", hint="Empty is {}."),
     Field(name="sample_status", label="Status of the answer", hint="Such as 201. Empty is 200."),
@@ -85,9 +97,25 @@ def declaring_page(
         promised="As it would stand once it is saved",
         setup=setup_facts(account) if account is not None else (),
         sample=_sample(sampled) if sampled is not None else None,
-        errors=errors,
+        errors=tuple(_named(one, draft) for one in errors),
         banner=banner,
     )
+
+
+def _named(error: FieldError, draft: DeclarationDraft) -> FieldError:
+    """The fault for the list over the form: it begins with the field's label."""
+    name = _NAMES.get(error.field)
+    return replace(error, sentence=f"{name}: {_sentence(error, draft)}") if name else error
+
+
+def _sentence(error: FieldError, draft: DeclarationDraft) -> str:
+    """The fault beside a field, which needn't repeat where in the text it would stand; a text's lines do."""
+    if draft.by_text or error.field not in BY_NAME:
+        return error.sentence
+    said = _WHERE.sub("", error.sentence, count=1).replace("found None", "found nothing")
+    # Fields take a duration with its unit.
+    said = said.replace("allowed: the window in milliseconds", "allowed: a time with its unit, such as 24 h")
+    return said[:1].upper() + said[1:]
 
 
 def _field(one: Field, draft: DeclarationDraft, errors: tuple[FieldError, ...]) -> DeclarationField:
@@ -105,7 +133,7 @@ def _field(one: Field, draft: DeclarationDraft, errors: tuple[FieldError, ...]) 
         value=value,
         hint=one.hint,
         choices=choices,
-        errors=tuple(error.sentence for error in errors if error.field == one.name),
+        errors=tuple(_sentence(error, draft) for error in errors if error.field == one.name),
     )
 
 

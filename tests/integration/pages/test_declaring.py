@@ -142,7 +142,8 @@ def test_each_fault_stands_beside_its_field_and_nothing_typed_is_lost(administra
     (unread,) = fields["dedup_window"].errors
     assert "duration with its unit" in unread
     assert "a JSONPath" in fields["receipt_key"].errors[0]
-    assert "a-z, 0-9 and hyphens" in fields["slug"].errors[0]
+    assert fields["slug"].errors[0] == 'Found "No!"; allowed: 1 to 64 of a-z, 0-9 and hyphens.'
+    assert "Slug: " + fields["slug"].errors[0] in [one.sentence for one in page.errors]
     assert all(fields[name].value == value for name, value in wrong.items() if name in fields)
     page = post(administrator, typed(base_url="https://elsewhere.example")).context["page"]
     (error,) = page.errors
