@@ -238,7 +238,18 @@
     return true;
   }
 
+  // The form that puts a case off, opened at its first field; it is sent only by its own button.
+  function openSnooze() {
+    const form = document.querySelector("#snooze details");
+    if (!form) return false;
+    form.open = true;
+    form.scrollIntoView({ block: "nearest" });
+    form.querySelector("select, textarea")?.focus({ preventScroll: true });
+    return true;
+  }
+
   const keys = {
+    h: openSnooze,
     1: () => openAction(1),
     2: () => openAction(2),
     3: () => openAction(3),

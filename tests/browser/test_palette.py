@@ -39,6 +39,13 @@ def test_a_case_is_found_and_an_action_opened_by_keys_alone_and_nothing_is_sent(
         expect(page.get_by_role("radio", name=action, exact=True)).to_be_checked()
         page.get_by_role("heading", level=1).click()
         page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("h")
+    expect(page.get_by_label("For how long")).to_be_focused()
+    page.locator("#snooze summary").click()
+    page.evaluate("document.activeElement.blur()")
+    page.evaluate("document.body.dataset.shortcuts = 'off'")
+    page.keyboard.press("h")
+    expect(page.get_by_label("For how long")).to_be_hidden()
     expect(page.get_by_role("dialog")).to_have_count(0)
     assert not Decision.objects.filter(case=opened.case_id).exists()
 
