@@ -9,15 +9,17 @@ opens it knowing what isn't. `place` freezes, the sweeper calls the steps.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import ClassVar
 
 from django.db import connection, transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from reconciliation import cases, place
+from reconciliation.accounts import account_of
 from reconciliation.gate_models import SweepFailure
 from reconciliation.models import Case
+from reconciliation.place import COMES_BACK
 from reconciliation.states import CaseKind, CaseState
 from runs import audit
 from runs.actors import Actor, ActorKind
@@ -26,15 +28,15 @@ from runs.journal.evidence import storable_text
 from runs.journal.freezing import mark_perhaps_sent
 from runs.journal.settling import MoveRefused
 from runs.locking import database_now, lock_operation
-from runs.models import AccountReturn, Environment, Freeze, Operation, ProviderAccount, Team
+from runs.models import AccountReturn, Environment, Freeze, Grant, Operation, ProviderAccount, Team
 from runs.refusals import Invalid, Refusal
-from runs.states import FreezeAnswer, ListingState, OperationState, Sending
+from runs.states import FreezeAnswer, GrantState, ListingState, OperationState, Sending
 
 RESTORER = Actor(ActorKind.SYSTEM, "restore")
 REASON_LENGTH_MIN, REASON_LENGTH_MAX = 10, 2_000
+# What an earlier time means is a slip, and before the year 1 there is none to ask a provider for.
+EARLIEST_AT = datetime(2000, 1, 1, tzinfo=UTC)
 PERHAPS_SENT = "The journal was restored from a backup: a sender whom it has forgotten may have sent this."
-# Of the freezes that are answered, those that go on to sending.
-COMES_BACK = (FreezeAnswer.PRODUCTION, FreezeAnswer.OWN_ENVIRONMENT)
 
 
 class NothingFrozen(Refusal):
@@ -124,6 +126,8 @@ def _check_answer(answer: FreezeAnswer, backup_taken_at: datetime | None, now: d
         raise Invalid(
             "Say when the backup was taken: what happened since then is looked for.", where="backup_taken_at"
         )
+    if backup_taken_at < EARLIEST_AT:
+        raise Invalid("No backup of this is that old.", where="backup_taken_at")
     if backup_taken_at > now:
         raise Invalid("The backup can't have been taken in the future.", where="backup_taken_at")
 
@@ -172,7 +176,12 @@ def perhaps_sent(failing: QuerySet[SweepFailure, str], *, limit: int) -> list[st
 
 def _ready(freeze: Freeze) -> QuerySet[Operation]:
     # No index serves this one: it is asked after a restore and never again, and every send would pay for it.
-    return Operation.objects.filter(state=OperationState.READY, created_at__lte=freeze.answered_at)
+    unsent = Q(state=OperationState.READY, created_at__lte=freeze.answered_at)
+    # An open grant may have been used in the lost time: neither it nor what was found before it holds.
+    granted = Grant.objects.filter(state=GrantState.OPEN, made_at__lte=freeze.answered_at)
+    return Operation.objects.filter(
+        unsent | Q(state=OperationState.SENT_UNKNOWN, pk__in=granted.values("operation"))
+    )
 
 
 def mark(*, operation_id: str) -> bool:
@@ -188,6 +197,9 @@ def mark(*, operation_id: str) -> bool:
         except MoveRefused:
             return False
         case = cases.open_case(locked, kind=CaseKind.UNKNOWN, because=PERHAPS_SENT)
+        if case.state == CaseState.RETRYING:
+            has_lookup = account_of(locked.operation.provider_id).contract.has_lookup
+            cases.back_to_looking_up(locked, case, why=PERHAPS_SENT, has_lookup=has_lookup)
         cases.judge(locked, case)
         return True
 

@@ -12,11 +12,12 @@ from typing import ClassVar
 from runs import audit
 from runs.actors import Actor
 from runs.ids import new_id
-from runs.journal.settling import MoveRefused
+from runs.journal.pausing import refresh_outcome_pause
+from runs.journal.settling import MoveRefused, end_grants
 from runs.locking import LockedOperation
 from runs.models import Attempt, Operation, ProviderAccount
 from runs.refusals import Refusal
-from runs.states import AttemptOutcome, Executor, OperationState, Reservation, Sending
+from runs.states import AttemptOutcome, Executor, GrantState, OperationState, Reservation, Sending
 
 # Who is named as the sender of an attempt that this journal has forgotten, if there was one.
 FORGOTTEN_SENDER = "before-the-restore"
@@ -41,14 +42,17 @@ def refuse_frozen(slug: str) -> None:
 
 
 def mark_perhaps_sent(locked: LockedOperation, *, since_at: datetime, actor: Actor, reason: str) -> None:
-    """ready → sent_unknown, because a sender whom this journal has forgotten may have sent it.
+    """ready or granted → sent_unknown, because a sender whom this journal has forgotten may have sent it.
 
     An attempt stands for that sender: unreported, and quiet only after the longest that a "go" of the lost
     time could still be under way. The key's window is counted from `since_at`, the earliest that it can have
-    been sent. Raises `MoveRefused` unless the operation is ready. Needs a transaction that holds the run.
+    been sent. An open grant may have been used by that sender: it ends, void. Raises `MoveRefused` unless the
+    operation is ready or has such a grant. Needs a transaction that holds the run.
     """
     operation, run, now = locked.operation, locked.run, locked.now
-    if operation.state != OperationState.READY:
+    before = OperationState(operation.state)
+    granted = end_grants(operation, GrantState.VOID, locked, reason[:200])
+    if before != OperationState.READY and not (before == OperationState.SENT_UNKNOWN and granted):
         raise MoveRefused(f"Operation {operation.pk} is {operation.state}.", state=str(operation.state))
     account = operation.provider
     span_ms = account.start_within_ms + account.request_within_ms + account.in_flight_ms
@@ -68,7 +72,7 @@ def mark_perhaps_sent(locked: LockedOperation, *, since_at: datetime, actor: Act
     )
     minor = operation.amount_minor or 0
     reserve = operation.amount_minor is not None and operation.reservation == Reservation.NONE
-    changed = Operation.objects.filter(pk=operation.pk, state=OperationState.READY).update(
+    changed = Operation.objects.filter(pk=operation.pk, state=before).update(
         state=OperationState.SENT_UNKNOWN,
         first_sent_at=first_at,
         attempts_count=attempt.number,
@@ -77,8 +81,10 @@ def mark_perhaps_sent(locked: LockedOperation, *, since_at: datetime, actor: Act
         reserved_minor=minor if reserve else operation.reserved_minor,
     )
     if changed != 1:
-        raise MoveRefused(f"Operation {operation.pk} is no longer ready.", state=str(operation.state))
+        raise MoveRefused(f"Operation {operation.pk} is no longer {before}.", state=str(operation.state))
     operation.refresh_from_db()
+    if granted:
+        refresh_outcome_pause(locked.locked_run)
     if reserve:
         run.budget_reserved_minor += minor
         run.save(update_fields=["budget_reserved_minor"])
@@ -89,7 +95,7 @@ def mark_perhaps_sent(locked: LockedOperation, *, since_at: datetime, actor: Act
             team=operation.team_id,
             run=run.id,
             operation=operation.pk,
-            before={"state": str(OperationState.READY)},
+            before={"state": str(before)},
             after={"state": str(operation.state), "attempt": attempt.number},
             reason=reason,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
@@ -24,7 +24,7 @@ from reconciliation.states import CaseState, Need
 from reconciliation.sweeping import sweep
 from runs.journal.freezing import FORGOTTEN_SENDER, SendingFrozen
 from runs.journal.sending import begin_repeat_by_console
-from runs.leases import StaleToken
+from runs.leases import RunPaused, StaleToken
 from runs.locking import database_now
 from runs.models import (
     AccountReturn,
@@ -38,7 +38,7 @@ from runs.models import (
     Receipt,
 )
 from runs.refusals import Invalid
-from runs.states import Executor, FreezeAnswer, ListingState, OperationState, Sending
+from runs.states import Executor, FreezeAnswer, GrantState, ListingState, OperationState, Sending
 from tests import cases_world
 from tests.cases_world import COURIER, DESK, SUPPLIER, declare
 from tests.concurrency import Connect, holding_run
@@ -243,6 +243,25 @@ def test_while_sending_is_frozen_the_console_repeats_nothing_either() -> None:
     assert Attempt.objects.count() == 1
 
 
+def test_a_grant_from_before_the_restore_is_void_for_it_may_have_been_used() -> None:
+    declare()
+    claimed = make_claimed()
+    send(claimed)
+    doubt(claimed.operation)
+    quieten(claimed.operation)
+    given = grant(claimed.operation)
+    freeze_and_say()
+    sweep()
+    assert fresh(given).state == GrantState.VOID
+    assert [one.worker for one in Attempt.objects.order_by("number")][1:] == [FORGOTTEN_SENDER]
+    assert Case.objects.get().state == CaseState.LOOKING_UP
+    sweep()
+    assert Attempt.objects.count() == 2
+    ProviderAccount.objects.update(sending=Sending.OPEN)
+    with pytest.raises(RunPaused):
+        send(claimed, attempt_id="again")
+
+
 def test_while_sending_is_frozen_no_go_is_said_again() -> None:
     declare()
     claimed = make_claimed()
@@ -402,10 +421,12 @@ def test_an_answer_needs_its_reason_and_the_time_of_the_backup() -> None:
     frozen = restoring.declare_restored(because="A test restored it.", actor=PERSON)
     said: dict[str, Any] = {"freeze_id": frozen.pk, "actor": PERSON, "actor_name": "Maya"}
     later = database_now() + timedelta(hours=1)
+    never = datetime(1, 1, 1, tzinfo=UTC)
     for fields, where in (
         ({"answer": FreezeAnswer.COPY, "backup_taken_at": None, "reason": "short"}, "reason"),
         ({"answer": FreezeAnswer.PRODUCTION, "backup_taken_at": None, "reason": REASON}, "backup_taken_at"),
         ({"answer": FreezeAnswer.PRODUCTION, "backup_taken_at": later, "reason": REASON}, "backup_taken_at"),
+        ({"answer": FreezeAnswer.PRODUCTION, "backup_taken_at": never, "reason": REASON}, "backup_taken_at"),
     ):
         with pytest.raises(Invalid) as refused:
             restoring.answer_freeze(**said, **fields)
