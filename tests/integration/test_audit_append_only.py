@@ -18,6 +18,7 @@ from runs.actors import Actor, ActorKind
 from runs.canonical import UnreadableJson, canonical_bytes
 from runs.journal.ending import abandon_run, complete_run
 from runs.journal.evidence import record_evidence
+from runs.journal.freezing import mark_perhaps_sent
 from runs.journal.grants import end_grant
 from runs.journal.sending import begin_repeat_by_console
 from runs.journal.settling import (
@@ -212,6 +213,11 @@ def claim_of_hostile(run_id: str) -> str:
     ).token
 
 
+def a_send_that_a_restored_journal_forgot() -> None:
+    with held(make_claimed().operation) as locked:
+        mark_perhaps_sent(locked, since_at=locked.now, actor=PERSON, reason=HOSTILE)
+
+
 def a_run_given_up() -> None:
     abandon_run(team=TEAM, run_id=make_claimed().run.pk, actor=PERSON, reason=HOSTILE)
 
@@ -232,6 +238,7 @@ STORIES: dict[Callable[[], None], set[str]] = {
     a_revocation: {"lease.ended"},
     a_completion: {"run.completed", "lease.ended"},
     a_run_given_up: {"run.abandoned", "operation.abandoned"},
+    a_send_that_a_restored_journal_forgot: {"operation.perhaps_sent"},
 }
 
 

@@ -33,7 +33,7 @@ def peer(db: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[
     text = _DECLARED.read_text().replace("sandbox-supplier", PAGED).replace("by_key", "by_listing")
     text = text.replace("rate_limit_per_second = 50", f"rate_limit_per_second = {PER_SECOND}")
     paged = 'items = "$.data"\nmore = "$.more"\npages = { next = "cursor", parameter = "c", at = "$.next" }'
-    (tmp_path / f"{PAGED}.toml").write_text(text.replace('items = "$.data"', paged))
+    (tmp_path / f"{PAGED}.toml").write_text(text.replace('items = "$.data"', paged, 1))
     pages = [
         answer({"data": [{**_OTHERS, "id": f"ord_{number}"}], "more": number < 3, "next": f"c-{number}"})
         for number in (1, 2, 3)
