@@ -30,7 +30,7 @@ from runs.journal.evidence import storable_text
 from runs.leases import add_pause_reason
 from runs.locking import database_now, lock_operation, lock_run
 from runs.models import Attempt, Grant, ProviderAccount, Run
-from runs.states import AttemptOutcome, Executor, GrantState, OperationState, PauseReason, RunState
+from runs.states import AttemptOutcome, Executor, GrantState, PauseReason, RunState
 
 log = structlog.get_logger(__name__)
 
@@ -200,12 +200,8 @@ def _lookup_seconds(slug: str, now: datetime) -> float:
 def _runs_to_take_in(now: datetime, failing: Failing) -> list[str]:
     expired = Run.objects.filter(lease_token__isnull=False, lease_expires_at__lte=now)
     nobody = Q(operation__run__lease_token__isnull=True) | Q(operation__run__lease_expires_at__lte=now)
-    still_open = Attempt.objects.filter(outcome=AttemptOutcome.OPEN)
-    # Sent and not in doubt yet: such an operation always has an open attempt, and of those there are few.
-    unreported = still_open.filter(
-        operation__state=OperationState.SENT_UNKNOWN, operation__in_doubt_since_at__isnull=True
-    ).filter(nobody | Q(operation__last_quiet_at__lte=now))
-    lapsed = still_open.filter(
+    # What was sent and isn't in doubt yet always has an open attempt, and of those there are few.
+    lapsed = Attempt.objects.filter(outcome=AttemptOutcome.OPEN).filter(
         Q(quiet_after_at__lte=now)
         | Q(executor=Executor.AGENT) & (nobody | ~Q(operation__run__lease_token=F("lease_token")))
     )
@@ -213,9 +209,6 @@ def _runs_to_take_in(now: datetime, failing: Failing) -> list[str]:
         *expired.exclude(pk__in=failing)
         .order_by("lease_expires_at")
         .values_list("pk", flat=True)[:BATCH_MAX],
-        *unreported.exclude(operation__run__in=failing)
-        .order_by("quiet_after_at")
-        .values_list("operation__run_id", flat=True)[:BATCH_MAX],
         *lapsed.exclude(operation__run__in=failing)
         .order_by("quiet_after_at")
         .values_list("operation__run_id", flat=True)[:BATCH_MAX],
