@@ -1,9 +1,9 @@
 """The contract in force: the declared account, held to what an administrator has tightened.
 
 Everything that concludes, sends or asks goes through here. What is tightened, and what is declared in the
-console, is kept for a moment in each
-process, so that a report or a row of the queue costs no query of its own; a change counts at once in the
-process that made it and within `RECOURSE_PROVIDERS_CHECK_SECONDS` in every other.
+console, is kept for a moment in each process, so that a report or a row of the queue costs no query of its
+own; a change counts at once in the process that made it and within `RECOURSE_PROVIDERS_CHECK_SECONDS` in
+every other.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from reconciliation.decisions import Forbidden, KeyReused, find_case
 from reconciliation.models import Case
@@ -59,7 +59,7 @@ def add_note(*, case_id: str, team: str | None, worker: Worker, text: str, key: 
             return known
         if CaseNote.objects.filter(case=case).count() >= NOTES_MAX:
             raise TooManyNotes(f"A case holds {NOTES_MAX} notes, and this one has them.", notes_max=NOTES_MAX)
-        note = CaseNote.objects.create(
+        note = CaseNote(
             id=new_id("note"),
             case=case,
             text=said,
@@ -68,6 +68,15 @@ def add_note(*, case_id: str, team: str | None, worker: Worker, text: str, key: 
             key=key,
             made_at=database_now(),
         )
+        try:
+            with transaction.atomic():
+                note.save(force_insert=True)
+        except IntegrityError:
+            # Only the case is locked: the same key went to another case in this moment.
+            other = CaseNote.objects.filter(actor=worker.actor.id, key=key).first()
+            if other is None:
+                raise
+            raise KeyReused("This form was used for another note.", note=other.pk) from None
         audit.append(
             audit.Event(
                 action="case.noted",

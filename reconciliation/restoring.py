@@ -28,9 +28,9 @@ from runs.journal.evidence import storable_text
 from runs.journal.freezing import mark_perhaps_sent
 from runs.journal.settling import MoveRefused
 from runs.locking import database_now, lock_operation
-from runs.models import AccountReturn, Environment, Freeze, Grant, Operation, ProviderAccount, Team
+from runs.models import AccountReturn, Attempt, Environment, Freeze, Grant, Operation, ProviderAccount, Team
 from runs.refusals import Invalid, Refusal
-from runs.states import FreezeAnswer, GrantState, ListingState, OperationState, Sending
+from runs.states import AttemptOutcome, FreezeAnswer, GrantState, ListingState, OperationState, Sending
 
 RESTORER = Actor(ActorKind.SYSTEM, "restore")
 REASON_LENGTH_MIN, REASON_LENGTH_MAX = 10, 2_000
@@ -89,6 +89,8 @@ def answer_freeze(
         raise Invalid(f"Say why, in {REASON_LENGTH_MIN} to {REASON_LENGTH_MAX} characters.", where="reason")
     seen = place.read_fingerprint()
     with transaction.atomic():
+        # The environment first, as `place.check_place` does, so that neither waits for the other for ever.
+        Environment.objects.select_for_update().first()
         freeze = Freeze.objects.select_for_update().filter(pk=freeze_id, ended_at__isnull=True).first()
         if freeze is None:
             raise NothingFrozen("Sending isn't frozen by that any more; nothing was changed.")
@@ -248,9 +250,18 @@ def progress_of(one: AccountReturn) -> Progress:
     looking = here.filter(state=CaseState.LOOKING_UP).count()
     if looking:
         blocked.append(f"Unknown outcomes still being looked up: {looking}.")
-    unreported = Operation.objects.filter(
-        provider=slug, state=OperationState.SENT_UNKNOWN, in_doubt_since_at__isnull=True
-    ).count()
+    # By their open attempts, of which there are few: no index finds operations by their state.
+    unreported = (
+        Attempt.objects.filter(
+            outcome=AttemptOutcome.OPEN,
+            operation__provider=slug,
+            operation__state=OperationState.SENT_UNKNOWN,
+            operation__in_doubt_since_at__isnull=True,
+        )
+        .values("operation")
+        .distinct()
+        .count()
+    )
     if unreported:
         blocked.append(f"Sent, and not reported by their senders yet: {unreported}.")
     waiting = here.exclude(state__in=[CaseState.LOOKING_UP, CaseState.RESOLVED]).count()

@@ -19,9 +19,8 @@ from reconciliation.decisions import Forbidden, find_case
 from reconciliation.models import Case
 from reconciliation.states import CaseKind, CaseState
 from reconciliation.work_models import CaseSnooze
-from reconciliation.working import REASON_LENGTH_MAX, REASON_LENGTH_MIN, Worker
-from runs import audit
-from runs.actors import Actor, ActorKind
+from reconciliation.working import REASON_LENGTH_MAX, REASON_LENGTH_MIN, Worker, append_event
+from runs.actors import ActorKind
 from runs.journal.evidence import storable_text
 from runs.locking import database_now
 from runs.models import NAME_LENGTH
@@ -102,7 +101,7 @@ def snooze(*, case_id: str, team: str | None, worker: Worker, until_at: datetime
         }
         made, _ = CaseSnooze.objects.update_or_create(case=case, defaults=fields)
         after = {"until": wakes_at.isoformat(), "asked_until": until_at.isoformat()}
-        _append(case, worker.actor, "case.snoozed", after, made.reason)
+        append_event(case, worker.actor, "case.snoozed", after=after, reason=made.reason)
     return wakes_at
 
 
@@ -117,7 +116,7 @@ def unsnooze(*, case_id: str, team: str | None, worker: Worker) -> None:
             raise NotSnoozed("This case isn’t put off: it waits in the list.", case=case.pk)
         case.snoozed_until_at = None
         case.save(update_fields=["snoozed_until_at"])
-        _append(case, worker.actor, "case.unsnoozed", {}, "")
+        append_event(case, worker.actor, "case.unsnoozed", after={})
 
 
 def _check_time(until_at: datetime, now: datetime) -> None:
@@ -150,18 +149,3 @@ def _wakes_at(case: Case, until_at: datetime, now: datetime) -> datetime:
             key_ends_at=case.key_ends_at.isoformat(),
         )
     return min(until_at, in_time)
-
-
-def _append(case: Case, actor: Actor, action: str, after: dict[str, Any], reason: str) -> None:
-    audit.append(
-        audit.Event(
-            action=action,
-            actor=actor,
-            team=case.team_id,
-            run=case.run_id,
-            operation=case.operation_id,
-            subject=case.pk,
-            after=after,
-            reason=reason,
-        )
-    )

@@ -128,7 +128,7 @@ def release(*, case_id: str, team: str | None, worker: Worker) -> None:
         if held is None or held.actor != worker.actor.id:
             raise _gone(held)
         CaseClaim.objects.filter(pk=held.pk).update(until_at=now)
-        _append(case, worker.actor, "case.claim_released", after={"number": held.number})
+        append_event(case, worker.actor, "case.claim_released", after={"number": held.number})
 
 
 def renew(*, case_id: str, worker: Worker, used: bool) -> bool:
@@ -184,7 +184,7 @@ def put_claim(
     }
     made, _ = CaseClaim.objects.update_or_create(case=case, defaults=fields)
     action = "case.claim_taken_over" if instead_of is not None else "case.claimed"
-    _append(
+    append_event(
         case,
         worker.actor,
         action,
@@ -213,7 +213,7 @@ def _gone(held: CaseClaim | None) -> ClaimGone:
     return ClaimGone(f"This claim isn’t yours any more: {name} works on the case now.", by=name)
 
 
-def _append(
+def append_event(
     case: Case,
     actor: Actor,
     action: str,
@@ -222,6 +222,7 @@ def _append(
     before: dict[str, Any] | None = None,
     reason: str = "",
 ) -> None:
+    """Append the leaf of an event in the work on a case, in the transaction of what it tells."""
     audit.append(
         audit.Event(
             action=action,

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from django.db import transaction
 
+from reconciliation.decisions import KeyReused
 from reconciliation.models import Case
 from reconciliation.next_case import next_for
-from reconciliation.work_models import CaseClaim
+from reconciliation.notes import add_note
+from reconciliation.work_models import CaseClaim, CaseNote
 from reconciliation.working import CaseTaken, Worker, claim_case, take_over
 from runs.actors import Actor, ActorKind
 from runs.models import AuditLeaf
 from tests import cases, factories
-from tests.concurrency import at_once
+from tests.concurrency import WAIT_SECONDS_MAX, Connect, Holder, at_once, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -68,3 +71,19 @@ def test_of_more_people_than_cases_the_rest_are_told_that_there_is_none() -> Non
     )
     words = sorted(one.refusal.word for one in outcomes if one.refusal is not None)
     assert words == ["nothing_to_take"] * 3
+
+
+def test_of_one_form_sent_to_two_cases_at_once_the_later_is_refused(connect: Connect) -> None:
+    first, second = cases.needs_decision(), cases.needs_decision()
+
+    def write(case_id: str) -> CaseNote:
+        return add_note(case_id=case_id, team=None, worker=worker(1), text="Asked the courier.", key="form-1")
+
+    with transaction.atomic():
+        write(first.case_id)
+        later = start(lambda: write(second.case_id))
+        Holder(connect(), connect()).wait_for_waiters(1)
+    refused = later.result(timeout=WAIT_SECONDS_MAX).refusal
+    assert isinstance(refused, KeyReused)
+    assert [note.case_id for note in CaseNote.objects.all()] == [first.case_id]
+    assert AuditLeaf.objects.filter(action="case.noted").count() == 1
