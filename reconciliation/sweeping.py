@@ -43,6 +43,9 @@ FAILURES_KEPT = timedelta(days=1)
 # What a lookup takes a worker besides the provider's own time (claim, record, judge), on a busy machine.
 # Workers too many wait for a slot, or stop; too few would leave the limit unused.
 OWN_SECONDS = 0.15
+# How long a case may be overdue while its account is being worked through, longest due first, before a
+# person is asked about it all the same: after an outage, being in a queue isn't being forgotten.
+QUEUE_WORTH_WAITING = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,12 +228,20 @@ def _cases_that_nobody_moves(now: datetime, failing: Failing) -> list[str]:
     """Cases that should be moving by themselves and aren't: the policy is asked about them anew.
 
     No lookup is planned for them, or one has been due for so long that none is being made; a provider's
-    declaration may have changed under them.
+    declaration may have changed under them. Where workers are getting through an account's queue, each case
+    of it comes up in its turn, and to judge thousands meanwhile would take those workers' time from them.
     """
     since = now - LOOKING_UP_MAX
-    stuck = Case.objects.filter(state=CaseState.LOOKING_UP).filter(
-        Q(next_lookup_at__isnull=True) | Q(next_lookup_at__lte=since)
+    moving = LookupTally.objects.filter(
+        # A minute's tally is of the minute that begins then.
+        account=OuterRef("provider_slug"),
+        minute_at__gt=since - timedelta(minutes=1),
+        answered_count__gt=0,
     )
+    forgotten = Q(next_lookup_at__lte=since) & ~Exists(moving) | Q(
+        next_lookup_at__lte=now - QUEUE_WORTH_WAITING
+    )
+    stuck = Case.objects.filter(state=CaseState.LOOKING_UP).filter(Q(next_lookup_at__isnull=True) | forgotten)
     stuck = stuck.exclude(pk__in=failing).order_by("opened_at")
     return list(stuck.values_list("pk", flat=True)[:BATCH_MAX])
 

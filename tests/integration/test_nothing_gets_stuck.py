@@ -10,10 +10,11 @@ from django.db.models import F
 
 from reconciliation import lookups, retries, sweeping
 from reconciliation.conclusions import LOOKING_UP_MAX
-from reconciliation.gate_models import AccountGate
+from reconciliation.gate_models import AccountGate, LookupTally
 from reconciliation.models import Case
 from reconciliation.states import Action, CaseKind, CaseState, Need, Permission
 from runs.journal.sending import begin_repeat_by_console, begin_send
+from runs.locking import database_now
 from runs.models import Attempt, Grant, Operation
 from runs.states import OPERATION_SETTLED, AttemptOutcome, GrantState
 from tests.cases_world import (
@@ -316,6 +317,32 @@ def test_a_case_that_nobody_looks_up_is_put_to_a_person() -> None:
     assert (asks.state, asks.need) == (CaseState.NEEDS_DECISION, Need.PARKED)
     assert sweeping.sweep().cases_judged == 0
     assert fresh(claimed.run).state == "paused"
+
+
+@pytest.mark.parametrize(
+    ("answered", "minutes_ago", "overdue", "judged_count"),
+    [
+        pytest.param(1, 0, timedelta(minutes=29), 0, id="its turn comes"),
+        pytest.param(1, 0, timedelta(minutes=31), 1, id="the queue is half an hour long"),
+        pytest.param(0, 0, timedelta(minutes=29), 1, id="asked and never answered"),
+        pytest.param(1, 5, timedelta(minutes=29), 1, id="nobody has been asked for minutes"),
+    ],
+)
+def test_a_case_in_a_queue_that_moves_is_not_put_to_a_person(
+    answered: int, minutes_ago: int, overdue: timedelta, judged_count: int
+) -> None:
+    """After an outage thousands wait; each is looked up in its turn, and nobody is asked about them all."""
+    _, case = in_doubt()
+    Attempt.objects.update(minted_at=F("minted_at") - LOOKING_UP_MAX)
+    Case.objects.update(opened_at=F("opened_at") - overdue, next_lookup_at=database_now() - overdue)
+    LookupTally.objects.create(
+        account_id=case.provider_slug,
+        minute_at=database_now().replace(second=0, microsecond=0) - timedelta(minutes=minutes_ago),
+        asked_count=1,
+        answered_count=answered,
+    )
+    assert sweeping.sweep().cases_judged == judged_count
+    assert fresh(case).state == (CaseState.NEEDS_DECISION if judged_count else CaseState.LOOKING_UP)
 
 
 def test_one_poisoned_row_does_not_stop_the_sweeper(monkeypatch: pytest.MonkeyPatch) -> None:
