@@ -14,7 +14,7 @@ import structlog
 from django.db import ProgrammingError, connection, transaction
 from django.db.models import Exists, OuterRef
 
-from runs import audit
+from runs import audit, leases
 from runs.actors import JOURNAL, Actor
 from runs.ids import new_id
 from runs.locking import database_now
@@ -139,15 +139,15 @@ def freeze(*, because: str, actor: Actor) -> Freeze:
 
 
 def notice_token(*, operation_id: str, token: str) -> bool:
-    """Freeze if this token is from a future that the journal has forgotten. True if it is.
+    """Freeze if we gave out this token in a time that the journal has forgotten. True if we did.
 
     A lease's number only grows, by a claim that is on record here before anybody gets its token: a higher one
-    was given by a journal that went on from an older state of this one. Owns its transaction.
+    was given by a journal that went on from an older state of this one. A token that we never gave is refused
+    like any other and freezes nothing. Owns its transaction.
     """
-    written = token.partition("-")[0]
-    number = int(written) if written.isascii() and written.isdecimal() and len(written) < 19 else 0
     run = Operation.objects.filter(pk=operation_id).values_list("run_id", "run__lease_number").first()
-    if run is None or number <= run[1]:
+    number = leases.given_number(run_id=run[0], token=token) if run is not None else None
+    if run is None or number is None or number <= run[1]:
         return False
     if open_freeze() is not None:
         # What was forgotten is known: the worker is one of those that went on before.

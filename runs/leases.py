@@ -1,11 +1,15 @@
 """Leases: who may advance a run until when, with a fencing token that outdates everyone before.
 
-A token is `number-secret`: the number grows with each claim, the random part can't be guessed. A lapsed
-lease is a reason to investigate and never a permission to send (DESIGN law 14).
+A token is `number-secret`: the number grows with each claim, and the secret is random digits that can't be
+guessed and a mark that only this deployment can have made. The mark is looked at in tokens that are refused:
+one from a time that a restored journal has forgotten is told from one that somebody made up. A lapsed lease
+is a reason to investigate and never a permission to send (DESIGN law 14).
 """
 
 from __future__ import annotations
 
+import hmac
+import re
 import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,6 +23,7 @@ from runs.actors import Actor, ActorKind
 from runs.ids import check_client_id, could_be_id
 from runs.journal.evidence import storable_text
 from runs.journal.pausing import add_pause_reason, drop_pause_reason, end_lease, refresh_outcome_pause
+from runs.keys import LEASE_MARK_BYTES, lease_mark
 from runs.locking import Locked, database_now, lock_run
 from runs.models import NAME_LENGTH, Attempt, FlowVersion, Lease, Operation, Run
 from runs.refusals import Invalid, Refusal
@@ -44,6 +49,7 @@ __all__ = [
     "claim",
     "drop_pause_reason",
     "end_lease",
+    "given_number",
     "left_unreported",
     "paused_refusal",
     "release",
@@ -58,6 +64,9 @@ LEASE_SECONDS_MIN = 5
 LEASE_SECONDS_MAX = 3600
 # 80 random bits: a token can't be guessed even by somebody who knows the number.
 TOKEN_SECRET_BYTES = 10
+_TOKEN = re.compile(
+    rf"([1-9][0-9]{{0,18}})-([0-9a-f]{{{2 * TOKEN_SECRET_BYTES}}})([0-9a-f]{{{2 * LEASE_MARK_BYTES}}})"
+)
 # A claim marks its version as alive at most this often, so that claims don't queue for one row.
 VERSION_SEEN_EVERY_SECONDS = 5
 
@@ -247,7 +256,7 @@ def _claim_now(locked: Locked, asked: _Ask) -> Claimed:
     run, now = locked.run, locked.now
     expires_at = now + timedelta(seconds=asked.lease_seconds)
     number = run.lease_number + 1
-    token = f"{number}-{secrets.token_hex(TOKEN_SECRET_BYTES)}"
+    token = _new_token(run.id, number)
     Lease.objects.create(
         run=run,
         number=number,
@@ -279,6 +288,25 @@ def _claim_now(locked: Locked, asked: _Ask) -> Claimed:
         claim_id=asked.claim_id,
         replayed=False,
     )
+
+
+def _new_token(run_id: str, number: int) -> str:
+    secret = secrets.token_hex(TOKEN_SECRET_BYTES)
+    return f"{number}-{secret}{lease_mark(run=run_id, number=number, secret=secret)}"
+
+
+def given_number(*, run_id: str, token: str) -> int | None:
+    """The number of the lease that a token is of, None unless this deployment gave it out for this run.
+
+    Says nothing about whether the lease is on record, or lives: that is `require_token`. A token from before
+    tokens carried a mark is nobody's.
+    """
+    parts = _TOKEN.fullmatch(token)
+    if parts is None:
+        return None
+    number, secret, mark = int(parts[1]), parts[2], parts[3]
+    right = lease_mark(run=run_id, number=number, secret=secret)
+    return number if hmac.compare_digest(mark, right) else None
 
 
 def renew(*, team: str, run_id: str, token: str, lease_seconds: int | None = None) -> Claimed:

@@ -80,8 +80,16 @@ def test_tokens_grow_and_carry_bits_that_nobody_can_guess() -> None:
         leases.release(team=TEAM, run_id=run.pk, token=tokens[-1])
     numbers, secrets = zip(*(token.split("-") for token in tokens), strict=True)
     assert numbers == ("1", "2", "3")
-    assert len(set(secrets)) == 3
-    assert {len(secret) for secret in secrets} == {20}
+    # The random digits, before those that only tell that we gave it out.
+    assert len({secret[:20] for secret in secrets}) == 3
+    assert {len(secret) for secret in secrets} == {40}
+
+
+def test_the_token_of_the_last_lease_that_a_run_can_have_fits_its_column() -> None:
+    run = make_run()
+    Run.objects.filter(pk=run.pk).update(lease_number=2**53 - 2)
+    token = claim(run)
+    assert leases.given_number(run_id=run.pk, token=token) == 2**53 - 1
 
 
 def test_a_held_run_is_refused_with_its_holder_and_how_long_the_lease_lasts() -> None:

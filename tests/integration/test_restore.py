@@ -14,14 +14,16 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import connections
 from psycopg import sql
+from pytest_django import Settings
 
 from console.models import Person, Role
 from console.sandbox.control import SandboxControl
 from console.sandbox.records import Counts
-from reconciliation import place, restoring
+from reconciliation import place, restoring, retries
 from reconciliation.models import Case
 from reconciliation.states import CaseState, Need
 from reconciliation.sweeping import sweep
+from runs import leases
 from runs.journal.freezing import FORGOTTEN_SENDER, SendingFrozen
 from runs.journal.sending import begin_repeat_by_console
 from runs.leases import RunPaused, StaleToken
@@ -32,10 +34,12 @@ from runs.models import (
     AuditLeaf,
     Environment,
     Freeze,
+    Lease,
     Operation,
     Orphan,
     ProviderAccount,
     Receipt,
+    Run,
 )
 from runs.refusals import Invalid
 from runs.states import Executor, FreezeAnswer, GrantState, ListingState, OperationState, Sending
@@ -46,6 +50,7 @@ from tests.conftest import _named, urls
 from tests.factories import (
     PERSON,
     Claimed,
+    claim,
     doubt,
     effect,
     fresh,
@@ -354,19 +359,69 @@ def test_the_timeline_is_that_of_the_log_that_is_written_now(owner_url: str) -> 
     assert place.read_fingerprint().timeline == int(name[0][:8], 16)
 
 
-def test_a_token_that_this_journal_never_gave_freezes_sending_and_an_outdated_one_does_not() -> None:
-    from reconciliation import retries
+def forget_lease(claimed: Claimed) -> str:
+    """Give the run's next lease out, then let the journal forget it, as one from a backup has; its token."""
+    before = fresh(claimed.run)
+    leases.release(team=claimed.run.team_id, run_id=claimed.run.pk, token=claimed.token)
+    given = claim(claimed.run)
+    Lease.objects.filter(run=claimed.run).exclude(token=claimed.token).delete()
+    Lease.objects.filter(token=claimed.token).update(ended_at=None, ended_by="")
+    Run.objects.filter(pk=before.pk).update(
+        lease_number=before.lease_number,
+        lease_token=before.lease_token,
+        lease_holder=before.lease_holder,
+        lease_expires_at=before.lease_expires_at,
+    )
+    return given
 
+
+def ask_with(claimed: Claimed, token: str) -> None:
+    """Ask for go with this token, and be refused."""
+    with pytest.raises(StaleToken):
+        retries.begin_send(
+            team=claimed.run.team_id, operation_id=claimed.operation.pk, attempt_id="a1", token=token
+        )
+
+
+def test_a_token_from_a_time_that_was_forgotten_freezes_sending() -> None:
     declare()
     claimed = make_claimed()
-    asked = {"team": claimed.run.team_id, "operation_id": claimed.operation.pk, "attempt_id": "a1"}
-    for outdated in ("1-00000000000000000000", "0-1", "nonsense"):
-        with pytest.raises(StaleToken):
-            retries.begin_send(**asked, token=outdated)
-    assert not Freeze.objects.exists()
-    with pytest.raises(StaleToken):
-        retries.begin_send(**asked, token="2-00000000000000000000")
+    forgotten = forget_lease(claimed)
+    ask_with(claimed, forgotten)
     assert "showed lease 2" in Freeze.objects.get().because
+
+
+def test_a_token_that_somebody_made_up_is_refused_and_freezes_nothing() -> None:
+    declare()
+    claimed, other = make_claimed(), make_claimed()
+    rest = claimed.token.partition("-")[2]
+    forgotten, others = forget_lease(claimed), forget_lease(other)
+    made_up = {
+        "an outdated one": "1-00000000000000000000",
+        "nothing like a token": "nonsense",
+        "a number alone": "2-00000000000000000000",
+        "of the right length": f"2-{'0' * len(rest)}",
+        "a higher number before its own secret": f"2-{rest}",
+        "another run's": others,
+        "a changed last digit": forgotten[:-1] + ("1" if forgotten[-1] == "0" else "0"),
+        "one with something behind it": f"{forgotten}\n",
+        "a number of too many digits": f"{'9' * 30}-{rest}",
+        "a number in other digits": f"\u0662-{rest}",
+        "nothing that a database takes": "2-\x00\ud800",
+    }
+    for what, token in made_up.items():
+        ask_with(claimed, token)
+        assert not place.notice_token(operation_id=claimed.operation.pk, token=token), what
+    assert not Freeze.objects.exists()
+    ask_with(other, others)
+    assert Freeze.objects.exists(), "it was a token that freezes, of the other run"
+
+
+def test_a_token_is_another_deployments_where_its_secret_is_another(settings: Settings) -> None:
+    claimed = make_claimed()
+    assert leases.given_number(run_id=claimed.run.pk, token=claimed.token) == 1
+    settings.RECOURSE_KEY_SECRET = "another deployment's"
+    assert leases.given_number(run_id=claimed.run.pk, token=claimed.token) is None
 
 
 def test_a_copy_stays_frozen_and_nothing_of_it_is_touched() -> None:
