@@ -24,6 +24,8 @@ class Deed(StrEnum):
     LOOK_UP = "look_up"
     # Attach what they found out to a case; it settles nothing by itself.
     ATTACH = "attach"
+    # Be shown what is hidden in a payload or in evidence, with a reason that stays on record.
+    REVEAL = "reveal"
     # Work on a case with others: claim it, note something, put it off.
     WORK = "work"
     # Take a worker's lease away.
@@ -47,6 +49,7 @@ ROLES_BY_DEED: Final[dict[Deed, tuple[Role, ...]]] = {
     Deed.DECIDE: (Role.OPERATOR,),
     Deed.LOOK_UP: (Role.OPERATOR, Role.APPROVER),
     Deed.ATTACH: (Role.OPERATOR, Role.APPROVER),
+    Deed.REVEAL: (Role.OPERATOR, Role.APPROVER),
     Deed.WORK: (Role.OPERATOR, Role.APPROVER),
     Deed.REVOKE_LEASE: (Role.OPERATOR,),
     Deed.WITHDRAW_RETRY: (Role.OPERATOR,),
@@ -63,6 +66,7 @@ _FOR_WHOM: Final[dict[Deed, str]] = {
     Deed.DECIDE: "and decisions are for operators",
     Deed.LOOK_UP: "and lookups are asked for by operators and approvers",
     Deed.ATTACH: "and evidence is attached by operators and approvers",
+    Deed.REVEAL: "and what is hidden is shown to operators and approvers",
     Deed.WORK: "and cases are worked on by operators and approvers",
     Deed.REVOKE_LEASE: "and leases are revoked by operators",
     Deed.WITHDRAW_RETRY: "and retries are withdrawn by operators",

@@ -26,10 +26,22 @@ def mint_key(*, team: str, provider: str, flow: str, external_id: str, turn_inde
 
     The words go through JSON so that no two different lists can run together into the same text.
     """
-    words = json.dumps([team, provider, flow, external_id, turn_index, call_id], ensure_ascii=True)
+    words = key_words(
+        team=team,
+        provider=provider,
+        flow=flow,
+        external_id=external_id,
+        turn_index=turn_index,
+        call_id=call_id,
+    )
     secret = str(settings.RECOURSE_KEY_SECRET).encode()
     mac = hmac.new(secret, words.encode("ascii"), hashlib.sha256).digest()
     return KEY_PREFIX + base64.b32encode(mac).decode("ascii")[:KEY_CHARACTERS].lower()
+
+
+def key_words(*, team: str, provider: str, flow: str, external_id: str, turn_index: int, call_id: str) -> str:
+    """Return what a key is minted from beside the secret, as JSON: for people to see, and for `mint_key`."""
+    return json.dumps([team, provider, flow, external_id, turn_index, call_id], ensure_ascii=True)
 
 
 def lease_mark(*, run: str, number: int, secret: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from console.pages import (
+    bodies,
     case,
     declaring,
     desk,
@@ -35,6 +36,9 @@ urlpatterns = [
     path("cases/<str:case_id>/decision/", case.case_decide, name="case_decide"),
     path("cases/<str:case_id>/lookup/", case.case_lookup, name="case_lookup"),
     path("cases/<str:case_id>/withdrawal/", case.case_withdraw, name="case_withdraw"),
+    path("cases/<str:case_id>/bodies/<str:name>/", bodies.case_body, name="case_body"),
+    path("cases/<str:case_id>/bodies/<str:name>/file/", bodies.case_body_file, name="case_body_file"),
+    path("cases/<str:case_id>/bodies/<str:name>/hidden/", bodies.case_body_reveal, name="case_body_reveal"),
     path("cases/<str:case_id>/live/", case.case_live, name="case_live"),
     path("cases/<str:case_id>/news/", case.case_news, name="case_news"),
     path("runs/", runs.run_list, name="run_list"),

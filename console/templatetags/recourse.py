@@ -13,10 +13,11 @@ from typing import Any, Final, assert_never
 from django import template
 from django.templatetags.static import static
 from django.utils import timezone
-from django.utils.html import format_html, format_html_join
-from django.utils.safestring import SafeString
+from django.utils.html import conditional_escape, format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
 
 from console.pages import wording
+from console.pages.folds import folds_of
 from console.pages.shapes import (
     Actor,
     Answer,
@@ -229,6 +230,33 @@ def inert(text: object) -> str:
 def inert_text(text: str) -> str:
     """The same for a whole body, which is bounded where its view was made: only the bound is wider."""
     return wording.inert(text, length_max=wording.BODY_LENGTH_MAX)
+
+
+@register.simple_tag
+def folded(text: str) -> SafeString:
+    """Show a whole body as it is; where it is laid-out JSON, what is deep or long can be folded.
+
+    The text of the element is the body's, character for character, so that finding and copying need no more.
+    """
+    lines = text.split("\n")
+    folds = folds_of(lines)
+    ends = {fold.end for fold in folds.values()}
+    parts: list[str] = []
+    for number, line in enumerate(lines):
+        shown = conditional_escape(wording.inert(line, length_max=len(line)))
+        ended = "\n" if number < len(lines) - 1 else ""
+        fold = folds.get(number)
+        if number in ends:
+            parts.append("</details>")
+        if fold is None:
+            parts.append(f"{shown}{ended}")
+            continue
+        count = f"{fold.lines_count:,} lines"
+        parts.append(
+            f'<details class="fold"{" open" if fold.open else ""}>'
+            f'<summary data-lines="{count}">{shown}{ended}</summary>'
+        )
+    return mark_safe("".join(parts))  # noqa: S308 - each line is escaped above
 
 
 @register.filter

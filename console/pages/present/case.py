@@ -13,7 +13,7 @@ from console.pages.present import naming
 from console.pages.present.desk import WorkDraft, desk_view, note_form, snooze_view
 from console.pages.present.diff import diffs_of
 from console.pages.present.evidence import evidence_of
-from console.pages.present.jsons import payload_view
+from console.pages.present.jsons import part_view
 from console.pages.present.marks import amount_of, answer_shown, capped
 from console.pages.present.panel import panel_of, selectable
 from console.pages.present.timeline import history_href, note_of, timeline_of
@@ -33,8 +33,10 @@ from console.queries.backlog import COUNT_MAX
 from console.queries.cases import CaseRead
 from reconciliation.permissions import ActionStatus
 from reconciliation.questions import Answer
+from reconciliation.revealing import payload_part, redactor_of
 from reconciliation.states import Action, CaseKind, CaseState, Permission, Truth
 from runs.canonical import parse
+from runs.keys import key_words
 from runs.money import Money, format_money
 from runs.refusals import Refusal
 from runs.states import OPERATION_SETTLED
@@ -129,9 +131,7 @@ def case_page(
         timeline=timeline_of(read),
         timeline_note=note_of(read),
         record=_record(read),
-        payload=payload_view(
-            "Payload, byte for byte as sent", bytes(operation.payload), operation.payload_digest
-        ),
+        payload=part_view(payload_part(operation, redactor_of(operation)), case_id=case.pk),
         previous_href=reverse("case", args=[read.place.previous]) if read.place.previous else "",
         next_href=reverse("case", args=[read.place.next]) if read.place.next else "",
         place=_place(read),
@@ -249,6 +249,11 @@ def _record(read: CaseRead) -> tuple[Fact, ...]:
     facts = [
         Fact(label="Operation id", value=(Code(operation.pk),), copy=operation.pk),
         Fact(label="Idempotency key", value=(Code(operation.key),), copy=operation.key),
+        Fact(
+            label="Key minted from",
+            value=(Code(_key_words(read)),),
+            note=("and a secret of this deployment, which no database holds: the same words, the same key",),
+        ),
         Fact(label="Case", value=(Code(case.pk),), note=(f"number {case.number}, version {case.version}",)),
         Fact(label="Run", value=(Link(run.pk, reverse("run", args=[run.pk])),), note=(run.external_id,)),
         Fact(label="Payload digest", value=(Code(operation.payload_digest),), copy=operation.payload_digest),
@@ -260,5 +265,17 @@ def _record(read: CaseRead) -> tuple[Fact, ...]:
         Fact(label="History", value=(Link("Every entry about it", history_href(operation.pk)),)),
     ]
     if operation.first_sent_at is not None:
-        facts.insert(5, Fact(label="First sent", value=(operation.first_sent_at,)))
+        facts.insert(6, Fact(label="First sent", value=(operation.first_sent_at,)))
     return tuple(facts)
+
+
+def _key_words(read: CaseRead) -> str:
+    operation, run = read.operation, read.run
+    return key_words(
+        team=operation.team_id,
+        provider=operation.provider_id,
+        flow=run.flow.name,
+        external_id=run.external_id,
+        turn_index=operation.turn_index,
+        call_id=operation.call.call_id,
+    )

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, Final
 
-from console.pages.present.jsons import body_view, value_view
+from console.pages.present.jsons import part_view
 from console.pages.present.marks import FINDINGS, plural
 from console.pages.shapes import Code, EvidenceItem, JsonView, Phrase, Since, Tone
 from console.queries.cases import CaseRead
 from console.queries.people import Names
 from reconciliation.providers.redaction import Redactor
+from reconciliation.revealing import body_part, redactor_of, seen_part
 from runs.models import Evidence
 from runs.states import Claim, EvidenceKind
 
@@ -35,10 +36,11 @@ _KINDS: Final[dict[EvidenceKind, str]] = {
 def evidence_of(read: CaseRead) -> tuple[EvidenceItem, ...]:
     """The entries of one page of evidence."""
     items = []
+    redactor = redactor_of(read.operation)
     # Neighbours that say the same, as lookups do for hours, are one entry: the newest, with their number.
     for _, alike in groupby(read.evidence, key=_sameness):
         listed = list(alike)
-        items.append(_item(listed[0], listed[1:], read))
+        items.append(_item(listed[0], listed[1:], read, redactor))
     return tuple(items)
 
 
@@ -47,7 +49,7 @@ def _sameness(evidence: Evidence) -> tuple[str, str]:
     return evidence.kind, same
 
 
-def _item(evidence: Evidence, earlier: list[Evidence], read: CaseRead) -> EvidenceItem:
+def _item(evidence: Evidence, earlier: list[Evidence], read: CaseRead, redactor: Redactor) -> EvidenceItem:
     kind = EvidenceKind(evidence.kind)
     if kind is EvidenceKind.LOOKUP:
         shown = FINDINGS.get(evidence.finding)
@@ -68,7 +70,6 @@ def _item(evidence: Evidence, earlier: list[Evidence], read: CaseRead) -> Eviden
         )
     if evidence.reference and evidence.reference not in evidence.summary:
         text = (*text, " Reference ", Code(evidence.reference), ".")
-    redactor = Redactor().keeping(read.operation.key, evidence.reference)
     return EvidenceItem(
         evidence_id=evidence.pk,
         title=title,
@@ -77,7 +78,7 @@ def _item(evidence: Evidence, earlier: list[Evidence], read: CaseRead) -> Eviden
         tone=tone,
         at=evidence.recorded_at,
         source=_source(evidence, read.names),
-        bodies=tuple(_bodies(evidence, redactor)),
+        bodies=tuple(_bodies(evidence, read.case.pk, redactor)),
     )
 
 
@@ -126,24 +127,16 @@ def _exchange(evidence: Evidence) -> dict[str, Any] | None:
     return exchange if isinstance(exchange, dict) else None
 
 
-def _bodies(evidence: Evidence, redactor: Redactor) -> Iterable[JsonView]:
+def _bodies(evidence: Evidence, case_id: str, redactor: Redactor) -> Iterable[JsonView]:
     exchange = _exchange(evidence)
     if exchange is not None:
         request = exchange.get("request")
         if isinstance(request, dict):
             yield JsonView(title="Request", text=_request(request))
         yield JsonView(title="Answer’s head", text=_head(exchange))
-    elif evidence.seen:
-        shown = {name: value for name, value in evidence.seen.items() if name != "match"}
-        yield value_view("What was seen", redactor.value(shown))
-    if evidence.body:
-        yield body_view(
-            "Body",
-            bytes(evidence.body),
-            length=evidence.body_length,
-            digest=evidence.body_digest,
-            redactor=redactor,
-        )
+    for part in (seen_part(evidence, redactor), body_part(evidence, redactor)):
+        if part is not None:
+            yield part_view(part, case_id=case_id)
 
 
 def _request(request: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from console.pages.present.marks import FINDINGS, NEEDS, PAUSED_WHY, actor_of, p
 from console.pages.shapes import Actor, Code, Link, Part, Phrase, TimelineItem, Tone
 from console.queries.cases import CaseRead
 from console.queries.people import Names
+from reconciliation.revealing import PAYLOAD
 from reconciliation.states import REASON_LABELS, CaseState, ReasonCode
 from runs.models import AuditLeaf
 
@@ -53,6 +54,7 @@ EVENTS: Final[dict[str, tuple[str, str, Tone | None]]] = {
     "case.claim_taken_over": ("Taken over from a colleague", "users", "amber"),
     "case.snoozed": ("Put off", "clock", None),
     "case.unsnoozed": ("Woken", "clock", None),
+    "case.revealed": ("Hidden parts shown to somebody", "eye", "amber"),
     "case.noted": ("Note", "message-square", "violet"),
     "conflict.accepted": ("Extra effect booked", "wallet", None),
     "conflict.compensated": ("Extra effect noted as undone", "undo-2", None),
@@ -204,10 +206,8 @@ def text_of(action: str, event: dict[str, Any], *, links: bool = False) -> Phras
     after, before = _part(event, "after"), _part(event, "before")
     reason = str(event.get("reason", ""))
     parts: list[Part] = []
-    if action.startswith("case.decided."):
-        code = str(after.get("reason_code", ""))
-        label = REASON_LABELS[ReasonCode(code)] if code in set(ReasonCode) else code
-        parts = [f"{label}: “{reason}”"]
+    if action.startswith("case.decided.") or action == "case.revealed":
+        parts = [f"{_about(action, after)}: “{reason}”"]
     elif action == "case.moved":
         need = str(after.get("need", ""))
         parts = [f"{NEEDS[need]}."] if need in NEEDS else [reason]  # type: ignore[index]
@@ -233,6 +233,15 @@ def text_of(action: str, event: dict[str, Any], *, links: bool = False) -> Phras
     elif reason:
         parts = [reason]
     return tuple(parts)
+
+
+def _about(action: str, after: dict[str, Any]) -> str:
+    """What a person's reason is a reason for."""
+    if action == "case.revealed":
+        part = str(after.get("part", ""))
+        return "The payload" if part == PAYLOAD else f"In {part}"
+    code = str(after.get("reason_code", ""))
+    return REASON_LABELS[ReasonCode(code)] if code in set(ReasonCode) else code
 
 
 def _why_paused(after: dict[str, Any]) -> list[Part]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from console.pages.shapes.case import (
     ActionView,
+    BodyPage,
     CasePage,
     Change,
     DecisionClosed,
@@ -123,6 +124,7 @@ __all__ = [
     "AxisLabel",
     "Badge",
     "Banner",
+    "BodyPage",
     "BudgetView",
     "CasePage",
     "Change",

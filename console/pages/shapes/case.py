@@ -341,6 +341,34 @@ class CasePage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class BodyPage:
+    """`case_body.html`: one body that a case is about, whole.
+
+    `file_href` takes the GET that downloads what the page shows. `reveal_href` takes the POST, with `reason`
+    and perhaps `as=file`, that shows what is hidden; "" where nothing is, or this person may not, which
+    `reveal_note` says. `bytes_text` is a hexadecimal dump, "" while something is hidden.
+    """
+
+    now: datetime
+    case_id: str
+    case_href: str
+    question: str
+    view: JsonView
+    facts: tuple[Fact, ...]
+    file_href: str
+    file_label: str
+    revealed: bool = False
+    reveal_href: str = ""
+    reveal_note: str = ""
+    reason: str = ""
+    reason_length_min: int = 0
+    error: str = ""
+    banner: Banner | None = None
+    bytes_text: str = ""
+    bytes_note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Change:
     """A value before and after the decision."""
 

@@ -160,7 +160,8 @@ class NextPage:
 class JsonView:
     """JSON to look at, as text: already pretty, redacted and cut.
 
-    `bytes_total` is the length of the whole; `cut` says that `text` is not all of it.
+    `bytes_total` is the length of the whole; `cut` says that `text` is not all of it. `href` is its own page,
+    with all of it, its bytes, and the way to what is hidden; `notes` say what else the text doesn't show.
     """
 
     title: str
@@ -168,6 +169,9 @@ class JsonView:
     digest: str = ""
     bytes_total: int = 0
     cut: bool = False
+    notes: tuple[str, ...] = ()
+    hidden_count: int = 0
+    href: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
