@@ -15,6 +15,8 @@ from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Lower, Now
 
+# With this import Django knows the tables of that module too.
+import console.search_models  # noqa: F401
 from runs.ids import new_id
 from runs.models import ID_LENGTH, NAME_LENGTH, Team
 from runs.refusals import Invalid

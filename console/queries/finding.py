@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
+from django.db import connection
+
+from console.search_models import TermKind
 from reconciliation.models import Case, Decision
-from runs.models import Evidence, Grant, Operation, ProviderAccount, Receipt, Run
+from runs.models import Evidence, Grant, Operation, Receipt, Run
 
 # A key or reference names one thing; an external id may be used by several flows.
 HITS_MAX = 20
@@ -22,6 +26,8 @@ class Named:
     cases: tuple[str, ...] = ()
     # Evidence is shown on the page of its operation's latest case.
     evidence: tuple[str, ...] = ()
+    # Where it was another's name and no id of ours: what the name is, by the id of what it names.
+    named_by: Mapping[str, TermKind] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.runs or self.operations or self.cases)
@@ -36,7 +42,7 @@ def clean(query: str) -> str:
 def find_named(query: str, *, teams: Sequence[str]) -> Named:
     """Find by exact id, idempotency key, external id of a run, or reference of a receipt.
 
-    At most three queries; each by a unique or an ordinary index.
+    At most two queries, each by indexes that those names have of their own.
     """
     text = clean(query)
     if not text or not teams:
@@ -67,14 +73,26 @@ def _by_part(prefix: str, text: str, teams: Sequence[str]) -> Named:
     return Named(operations=operations, evidence=(text,) if prefix == "ev" and operations else ())
 
 
+# Receipts through every account, because their index starts with it; there are few accounts.
+_OUTSIDE_NAMES: Final = """
+(SELECT 'key', id FROM runs_operation WHERE key = %(name)s AND team_id = ANY(%(teams)s) LIMIT %(most)s)
+UNION ALL
+(SELECT 'receipt', operation.id FROM runs_provideraccount AS account
+ CROSS JOIN LATERAL (
+    SELECT operation_id FROM runs_receipt WHERE provider_id = account.slug AND reference = %(name)s LIMIT 1
+ ) AS receipt
+ JOIN runs_operation AS operation ON operation.id = receipt.operation_id
+ WHERE operation.team_id = ANY(%(teams)s) LIMIT %(most)s)
+UNION ALL
+(SELECT 'external_id', id FROM runs_run WHERE external_id = %(name)s AND team_id = ANY(%(teams)s)
+ ORDER BY created_at DESC LIMIT %(most)s)
+"""
+
+
 def _by_outside_name(text: str, teams: Sequence[str]) -> Named:
-    operations = list(
-        Operation.objects.filter(key=text, team__in=teams).values_list("pk", flat=True)[:HITS_MAX]
-    )
-    # Through every account, because the index starts with it; there are few accounts.
-    accounts = list(ProviderAccount.objects.values_list("slug", flat=True))
-    operations += Receipt.objects.filter(
-        provider__in=accounts, reference=text, operation__team__in=teams
-    ).values_list("operation_id", flat=True)[:HITS_MAX]
-    runs = Run.objects.filter(external_id=text, team__in=teams).order_by("-created_at")
-    return Named(operations=tuple(dict.fromkeys(operations)), runs=_ids(runs))
+    with connection.cursor() as cursor:
+        cursor.execute(_OUTSIDE_NAMES, {"name": text, "teams": list(teams), "most": HITS_MAX})
+        rows = [(TermKind(kind), pk) for kind, pk in cursor.fetchall()]
+    runs = tuple(pk for kind, pk in rows if kind is TermKind.EXTERNAL_ID)
+    operations = dict.fromkeys(pk for kind, pk in rows if kind is not TermKind.EXTERNAL_ID)
+    return Named(runs=runs, operations=tuple(operations), named_by={pk: kind for kind, pk in reversed(rows)})

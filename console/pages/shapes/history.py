@@ -52,14 +52,23 @@ class SearchHit:
     kind: str
     badge: Badge | None = None
     detail: Phrase = ()
+    # Why it is here ("Idempotency key begins with it"), and the name in three: before, what matched, after.
+    why: str = ""
+    marked: tuple[str, str, str] = ("", "", "")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SearchPage:
-    """`search.html`. One exact hit is a redirect, so this shows none or several."""
+    """`search.html`. One exact hit is a redirect, so this shows none or several.
+
+    `through_at` is until when names are known by their parts, where those were looked for; `notice` says what
+    the list lacks.
+    """
 
     now: datetime
     query: str
     hits: tuple[SearchHit, ...] = ()
     empty: EmptyState | None = None
     next: NextPage | None = None
+    through_at: datetime | None = None
+    notice: str = ""

@@ -177,7 +177,9 @@ def test_search_lists_what_several_things_are_called(operator: Client) -> None:
     assert [hit.kind for hit in page.hits] == ["Run", "Run"]
 
 
-def test_search_finds_nothing_by_a_part_and_survives_odd_words(operator: Client) -> None:
+def test_search_finds_nothing_by_a_part_that_is_not_known_yet_and_survives_odd_words(
+    operator: Client,
+) -> None:
     opened = cases.needs_decision()
     for query in ("", "op_", opened.operation.pk[:10], "%", "\x00", "x" * 10_000, "' OR 1=1 --", "🤷"):
         answer = operator.get("/search/", {"q": query})

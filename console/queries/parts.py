@@ -1,0 +1,191 @@
+"""Search by a part of a name: what begins with it, then what contains it, then what is written alike.
+
+Each stage is bounded whatever there is: the first reads a stretch of an index, the others may take so long
+and no longer, and say so when that wasn't enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from django.db import OperationalError, connection, transaction
+from psycopg.errors import QueryCanceled
+
+from console.queries import keyset
+from console.search_models import PROGRESS_ID, TermKind
+
+# Three characters are the least that the index can tell apart.
+PART_LENGTH_MIN: Final = 3
+# A short word is alike to too much.
+ALIKE_LENGTH_MIN: Final = 6
+# Of the threes of characters of two words so many are the same: two wrong letters of 26, four of 40.
+ALIKE_MIN: Final = 0.5
+ALIKE_MAX: Final = 20
+PAGE_ROWS: Final = 50
+# What is asked for by three letters may be half of everything. A person waits so long gladly, not longer.
+LOOK_MS: Final = 400
+
+
+class How(StrEnum):
+    """In which way a name matches, best first."""
+
+    BEGINS = "begins"
+    CONTAINS = "contains"
+    ALIKE = "alike"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """A name that matches, and what it names: an operation, or a run by its external id."""
+
+    pk: int
+    how: How
+    kind: TermKind
+    subject: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """A page of matches, best first. `after` is the cursor of what follows, "" at the end.
+
+    `through_at` is until when names are known by their parts; None before the first. `stopped` says that
+    looking for more took too long.
+    """
+
+    matches: tuple[Match, ...] = ()
+    after: str = ""
+    through_at: datetime | None = None
+    stopped: bool = False
+
+
+_PREPARE: Final = """
+SELECT set_config('statement_timeout', %(look_ms)s, true), set_config('enable_seqscan', 'off', true),
+       set_config('pg_trgm.similarity_threshold', %(alike)s, true),
+       (SELECT through_at FROM console_searchprogress WHERE id = %(progress)s)
+"""
+_BEGINS: Final = """
+SELECT listed.id, listed.kind, listed.subject
+FROM unnest(%(teams)s::text[]) AS team (slug)
+CROSS JOIN LATERAL (
+    SELECT id, kind, subject, term FROM console_searchterm
+    WHERE team_slug = team.slug AND term LIKE lower(%(begins)s) {only} {beyond}
+    ORDER BY term, id
+    LIMIT %(rows)s
+) AS listed
+ORDER BY listed.term, listed.id
+LIMIT %(rows)s
+"""
+_BEYOND_NAME: Final = """
+AND (term, id) > (SELECT term, id FROM console_searchterm WHERE id = %(after)s AND team_slug = ANY(%(teams)s))
+"""
+# MATERIALIZED: found by its letters first, and only then put in order; not searched for in that order.
+_CONTAINS: Final = """
+WITH found AS MATERIALIZED (
+    SELECT id, kind, subject FROM console_searchterm
+    WHERE term LIKE lower(%(contains)s) AND term NOT LIKE lower(%(begins)s) AND team_slug = ANY(%(teams)s)
+          {only} {beyond}
+)
+SELECT id, kind, subject FROM found ORDER BY id DESC LIMIT %(rows)s
+"""
+_BEYOND_NEWER: Final = "AND id < %(after)s"
+_ALIKE: Final = """
+WITH found AS MATERIALIZED (
+    SELECT id, kind, subject, similarity(term, lower(%(plain)s)) AS much FROM console_searchterm
+    WHERE term %% lower(%(plain)s) AND team_slug = ANY(%(teams)s) {only}
+)
+SELECT id, kind, subject FROM found ORDER BY much DESC, id DESC LIMIT %(rows)s
+"""
+_OPERATION_MARK: Final = "op_"
+
+
+def find_parts(query: str, *, teams: Sequence[str], after: str = "", rows_max: int = PAGE_ROWS) -> Parts:
+    """Find names of these teams by a part of them. Raises `Invalid` for a cursor that can't be read.
+
+    Four statements at most, in a transaction of its own. A query that is too short finds nothing.
+    """
+    text, only = _read(query)
+    stage, beyond = _place(after)
+    if len(text) < PART_LENGTH_MIN or not teams:
+        return Parts()
+    asked: dict[str, Any] = {
+        "teams": list(teams),
+        "plain": text,
+        "begins": f"{_escaped(text)}%",
+        "contains": f"%{_escaped(text)}%",
+        "rows": rows_max + 1,
+        "look_ms": str(LOOK_MS),
+        "alike": str(ALIKE_MIN),
+        "progress": PROGRESS_ID,
+    }
+    found = Parts()
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(_PREPARE, asked)
+            found = Parts(through_at=cursor.fetchone()[-1])
+            for how in list(How)[stage:]:
+                asked["after"], beyond = beyond, 0
+                missing = rows_max + 1 - len(found.matches)
+                if missing <= 0 or (how is How.ALIKE and not _may_be_alike(text, found, after)):
+                    break
+                cursor.execute(_statement(how, only, bool(asked["after"])), asked | {"rows": missing})
+                rows = cursor.fetchall()
+                found = replace(found, matches=found.matches + _matches(how, rows))
+            # It only read; its limits end here too where it was part of another transaction.
+            transaction.set_rollback(True)
+    except OperationalError as error:
+        if not isinstance(error.__cause__, QueryCanceled):
+            raise
+        found = replace(found, stopped=True)
+    return _paged(found, rows_max)
+
+
+def _may_be_alike(text: str, found: Parts, after: str) -> bool:
+    """Whether to look for what is written alike: only where nothing has the part itself."""
+    return not found.matches and not after and len(text) >= ALIKE_LENGTH_MIN
+
+
+def _read(query: str) -> tuple[str, str]:
+    """The part to look for, and the condition that it names an operation."""
+    text = query.strip()
+    if text[: len(_OPERATION_MARK)].lower() == _OPERATION_MARK:
+        return text[len(_OPERATION_MARK) :], f"AND kind = '{TermKind.OPERATION}'"
+    return text, ""
+
+
+def _place(cursor: str) -> tuple[int, int]:
+    if not cursor:
+        return 0, 0
+    stage, pk = keyset.unpack(cursor, int, int)
+    # Only the first two are read in pages.
+    return (stage, pk) if stage in (0, 1) and isinstance(pk, int) and isinstance(stage, int) else (0, 0)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+def _statement(how: How, only: str, goes_on: bool) -> str:
+    match how:
+        case How.BEGINS:
+            return _BEGINS.format(only=only, beyond=_BEYOND_NAME if goes_on else "")
+        case How.CONTAINS:
+            return _CONTAINS.format(only=only, beyond=_BEYOND_NEWER if goes_on else "")
+        case How.ALIKE:
+            return _ALIKE.format(only=only)
+
+
+def _matches(how: How, rows: Sequence[tuple[Any, ...]]) -> tuple[Match, ...]:
+    shown = rows[:ALIKE_MAX] if how is How.ALIKE else rows
+    return tuple(Match(pk=pk, how=how, kind=TermKind(kind), subject=subject) for pk, kind, subject in shown)
+
+
+def _paged(found: Parts, rows_max: int) -> Parts:
+    if len(found.matches) <= rows_max:
+        return found
+    shown = found.matches[:rows_max]
+    last = shown[-1]
+    return replace(found, matches=shown, after=keyset.pack(list(How).index(last.how), last.pk))

@@ -1,0 +1,268 @@
+"""Search by a part of a name: what it finds, for whom, why, and how far behind it may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+from django.test import Client
+
+from console import search_terms
+from console.models import Role
+from console.queries import parts
+from console.queries.parts import find_parts
+from console.search_models import SearchProgress, SearchTerm
+from runs.models import AuditLeaf, Receipt
+from tests import cases, factories
+from tests.integration.pages.conftest import Login
+from tests.integration.pages.forms import page_of
+
+# What is new is only taken over once transactions that were under way are over: the test's own must end.
+pytestmark = pytest.mark.usefixtures("transactional_db")
+
+
+@pytest.fixture(autouse=True)
+def _settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search_terms, "SETTLE_SECONDS", 0)
+
+
+@pytest.fixture
+def operator(login: Login) -> Client:
+    return login(Role.OPERATOR)
+
+
+def index() -> search_terms.Indexed:
+    """Take over everything there is: one pass notes how far that is, the next goes there."""
+    search_terms.index_terms()
+    return search_terms.index_terms()
+
+
+def hits(client: Client, query: str) -> list[tuple[str, str, str]]:
+    answer = client.get("/search/", {"q": query})
+    assert answer.status_code == 200, query
+    return [(hit.kind, hit.why, "|".join(hit.marked)) for hit in answer.context["page"].hits]
+
+
+def terms() -> list[tuple[str, str, str]]:
+    return sorted(SearchTerm.objects.values_list("subject", "kind", "term"))
+
+
+# --- What is found ----------------------------------------------------------------------------------------
+
+
+def test_each_name_is_found_by_its_beginning_by_a_part_and_by_a_slip(operator: Client) -> None:
+    opened = cases.open_case(external_id="ORD-77041-Berlin")
+    cases.looked_up(opened, cases.found(opened, id="rfd_3SxBq81Zt"))
+    index()
+    operation, key = opened.operation.pk, opened.operation.key
+    assert hits(operator, operation[:20]) == [
+        ("Operation", "Operation id begins with it:", f"|{operation[:20]}|{operation[20:]}")
+    ]
+    assert hits(operator, operation[-9:].lower()) == [
+        ("Operation", "Operation id contains it:", f"{operation[:-9]}|{operation[-9:]}|")
+    ]
+    assert hits(operator, key[:9]) == [
+        ("Operation", "Idempotency key begins with it:", f"|{key[:9]}|{key[9:]}")
+    ]
+    assert hits(operator, "RFD_3SxB") == [
+        ("Operation", "Receipt’s reference begins with it:", "|rfd_3SxB|q81Zt")
+    ]
+    assert hits(operator, "berlin") == [("Run", "External id contains it:", "ORD-77041-|Berlin|")]
+    assert hits(operator, "ORD-77014-Berlin") == [
+        ("Run", "External id is written alike:", "ORD-77041-Berlin||")
+    ]
+    assert hits(operator, "ORD-9") == []
+
+
+def test_what_has_the_whole_name_comes_first_and_once(operator: Client) -> None:
+    factories.make_run(external_id="ORD-1", flow="one")
+    factories.make_run(external_id="ORD-1", flow="two")
+    factories.make_run(external_id="ORD-12", flow="one")
+    index()
+    assert hits(operator, "ORD-1") == [
+        ("Run", "External id is exactly this:", "|ORD-1|"),
+        ("Run", "External id is exactly this:", "|ORD-1|"),
+        ("Run", "External id begins with it:", "|ORD-1|2"),
+    ]
+
+
+def test_a_whole_name_is_found_before_any_part_is_known(operator: Client) -> None:
+    opened = cases.open_case(external_id="ORD-5501")
+    assert not SearchTerm.objects.exists()
+    assert operator.get("/search/", {"q": "ORD-5501"})["Location"] == f"/runs/{opened.run.pk}/"
+    page = page_of(operator, "/search/?q=ORD-55")
+    assert page.hits == ()
+    assert page.through_at is None
+    assert page.notice.startswith("No name is known by its parts yet")
+
+
+def test_a_part_of_another_teams_name_finds_nothing(login: Login) -> None:
+    cases.open_case(external_id="ORD-77041-Berlin")
+    index()
+    outsider = login(Role.OPERATOR, name="robin", team="other")
+    for query in ("ORD-77041-B", "berlin", "ORD-77014-Berlin"):
+        assert hits(outsider, query) == []
+
+
+def test_a_part_needs_three_characters_and_signs_of_patterns_are_letters(operator: Client) -> None:
+    factories.make_run(external_id="100%_sure")
+    factories.make_run(external_id="100xysure")
+    index()
+    assert hits(operator, "10") == []
+    assert "at least 3 characters" in page_of(operator, "/search/?q=10").empty.text
+    assert [hit[2] for hit in hits(operator, "0%_s")] == ["10|0%_s|ure"]
+    for query in ("%%%", "___", "\\\\\\", "' OR 1=1 --", "🤷🤷🤷", "x" * 300):
+        assert hits(operator, query) == [], query
+
+
+def test_a_name_that_is_a_script_is_shown_as_letters_mark_and_all(operator: Client) -> None:
+    factories.make_run(external_id="<script>alert(1)</script>\u202etxt")
+    index()
+    shown = operator.get("/search/", {"q": "pt>alert"}).content.decode()
+    assert "<mark>pt&gt;alert</mark>" in shown
+    assert "<script>alert" not in shown
+    assert "\u202e" not in shown
+
+
+def test_pages_of_parts_go_on_where_the_last_ended(operator: Client) -> None:
+    for number in range(7):
+        factories.make_run(external_id=f"ORD-{number}")
+        factories.make_run(external_id=f"X-ORD-{number}")
+    index()
+    teams, seen, after = [factories.TEAM], [], ""
+    while True:
+        found = find_parts("ord-", teams=teams, after=after, rows_max=4)
+        seen += [(str(one.how), one.subject) for one in found.matches]
+        after = found.after
+        if not after:
+            break
+    assert [how for how, _ in seen] == ["begins"] * 7 + ["contains"] * 7
+    assert len({subject for _, subject in seen}) == 14
+    page = page_of(operator, "/search/?q=ord-&after=" + find_parts("ord-", teams=teams, rows_max=4).after)
+    assert [hit.title for hit in page.hits][:3] == ["ORD-4", "ORD-5", "ORD-6"]
+    assert operator.get("/search/?q=ord-&after=nonsense").status_code == 400
+
+
+def test_a_part_that_too_much_contains_is_given_up_in_time_and_said_so(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factories.make_run(external_id="ORD-1")
+    factories.make_run(external_id="X-ORD-1")
+    index()
+    slow = parts._CONTAINS.replace(
+        "SELECT id, kind, subject FROM found", "SELECT id, kind, subject FROM found, pg_sleep(60)"
+    )
+    monkeypatch.setattr(parts, "_CONTAINS", slow)
+    page = page_of(operator, "/search/?q=ord")
+    assert [hit.title for hit in page.hits] == ["ORD-1"]
+    assert page.notice.startswith("Looking through every name that has this part would take too long")
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW statement_timeout")
+        assert cursor.fetchone() == ("0",)
+
+
+# --- How names come in ------------------------------------------------------------------------------------
+
+
+def test_names_are_taken_over_once_however_often_and_in_whatever_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = cases.open_case(external_id="ORD-1")
+    cases.looked_up(opened, cases.found(opened, id="RFD_1"))
+    index()
+    operation, run = opened.operation, opened.run
+    assert terms() == sorted(
+        [
+            (run.pk, "external_id", "ord-1"),
+            (operation.pk, "operation", operation.pk[3:].lower()),
+            (operation.pk, "key", operation.key),
+            (operation.pk, "receipt", "rfd_1"),
+        ]
+    )
+    kept = terms()
+    SearchProgress.objects.all().delete()
+    monkeypatch.setattr(search_terms, "BATCH_LEAVES", 1)
+    assert index().leaves == AuditLeaf.objects.count() > 4
+    assert terms() == kept
+
+
+def test_a_pass_that_runs_out_of_time_leaves_the_rest_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        factories.make_run()
+    monkeypatch.setattr(search_terms, "BATCH_LEAVES", 1)
+    search_terms.index_terms()
+    first = search_terms.index_terms(seconds=0)
+    assert (first.leaves, first.more) == (1, True)
+    assert SearchTerm.objects.count() == 1
+    assert search_terms.index_terms().more is False
+    assert SearchTerm.objects.count() == 3
+
+
+def test_a_name_that_commits_late_is_not_passed_over(connect: Callable[[], psycopg.Connection[Any]]) -> None:
+    late, early = factories.make_run(external_id="LATE"), factories.make_run(external_id="EARLY")
+    leaf = AuditLeaf.objects.get(run_ref=late.pk)
+    SearchTerm.objects.all().delete()
+    index()
+    slow = connect()
+    # Another start has its entry's number, and its transaction isn't over.
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT nextval(pg_get_serial_sequence('runs_auditleaf', 'id'))")
+        (number,) = cursor.fetchone()
+    with slow.transaction():
+        slow.execute(
+            "INSERT INTO runs_auditleaf"
+            " (id, body, at, action, team_slug, run_ref, operation_ref, actor_kind, actor)"
+            " VALUES (%s, %s, now(), 'run.started', 'ops', %s, '', 'token', 't')",
+            [number, bytes(leaf.body), "run_unseen"],
+        )
+        after = factories.make_run(external_id="AFTER")
+        index()
+        index()
+        assert set(SearchTerm.objects.values_list("subject", flat=True)) == {late.pk, early.pk}
+        assert SearchProgress.objects.get().through_leaf < number
+    index()
+    assert SearchTerm.objects.filter(subject=after.pk).exists()
+    assert SearchProgress.objects.get().through_leaf > number
+
+
+def test_one_pass_works_while_another_passes_by(connect: Callable[[], psycopg.Connection[Any]]) -> None:
+    factories.make_run()
+    index()
+    holder = connect()
+    with holder.transaction():
+        holder.execute("SELECT * FROM console_searchprogress FOR UPDATE")
+        assert search_terms.index_terms() == search_terms.Indexed(more=True)
+    assert search_terms.index_terms().more is False
+
+
+def test_after_a_restore_into_another_server_names_go_on_being_taken_over() -> None:
+    factories.make_run()
+    index()
+    # Numbers of transactions begin anew there.
+    SearchProgress.objects.update(noted_xid=10**15)
+    made = factories.make_run()
+    search_terms.index_terms()
+    index()
+    assert SearchTerm.objects.filter(subject=made.pk).exists()
+
+
+def test_a_page_says_until_when_parts_are_known_also_where_nothing_happens(operator: Client) -> None:
+    factories.make_run(external_id="ORD-1")
+    index()
+    first = page_of(operator, "/search/?q=ORD-").through_at
+    index()
+    later = page_of(operator, "/search/?q=ORD-").through_at
+    assert first < later
+    assert "Parts of names are known up to" in operator.get("/search/?q=ORD-").content.decode()
+
+
+def test_receipts_are_taken_over_for_their_own_operation() -> None:
+    one, other = cases.open_case(), cases.open_case()
+    cases.looked_up(one, cases.found(one, id="rfd_one"))
+    cases.looked_up(other, cases.found(other, id="rfd_other"))
+    index()
+    named = dict(SearchTerm.objects.filter(kind="receipt").values_list("subject", "term"))
+    assert named == dict(Receipt.objects.values_list("operation_id", "reference"))
