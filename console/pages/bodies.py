@@ -8,8 +8,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from console.access import Deed
+from console.pages.drafts import shown_facts
 from console.pages.forms import clean
-from console.pages.guards import Viewer, page
+from console.pages.guards import Viewer, is_given_back, page
 from console.pages.present.bodies import body_page
 from console.pages.present.desk import unchanged_banner
 from console.pages.shapes import Banner
@@ -40,12 +41,14 @@ def case_body_file(request: HttpRequest, viewer: Viewer, case_id: str, name: str
     return inert_file(part.content, name=f"{part.name}.txt")
 
 
-@page("POST")
+@page("POST", gives_back=True)
 def case_body_reveal(request: HttpRequest, viewer: Viewer, case_id: str, name: str) -> HttpResponse:
     """Show the body with nothing hidden, in this answer alone; who, what and why goes on record."""
     found = find_case(case_id, teams=viewer.teams)
     part = find_part(case=found, name=name)
     reason = clean(request.POST.get("reason", ""))[: REASON_LENGTH_MAX * 4]
+    if is_given_back(request):
+        return _show(request, viewer, found, part, reason=reason)
     why_not = viewer.why_not(Deed.REVEAL)
     if why_not:
         banner = unchanged_banner(why_not, kept=False)
@@ -83,7 +86,8 @@ def _show(
         error=error,
         banner=banner,
     )
-    return render(request, "case_body.html", {"page": shown}, status=status)
+    typed_kept = () if shown.reveal_href or revealed else shown_facts(request.POST)
+    return render(request, "case_body.html", {"page": shown, "typed_kept": typed_kept}, status=status)
 
 
 def inert_file(content: bytes, *, name: str, media_type: str = "text/plain; charset=utf-8") -> HttpResponse:

@@ -8,10 +8,11 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from console.access import Deed
+from console.pages.drafts import shown_facts, take_draft
 from console.pages.forms import DecisionForm, idempotency_key_of, read_form
-from console.pages.guards import Viewer, page, wants_partial
+from console.pages.guards import Viewer, is_given_back, page, wants_partial
 from console.pages.present.case import case_page
-from console.pages.present.desk import WorkDraft
+from console.pages.present.desk import WorkDraft, has_form_for
 from console.pages.present.review import (
     decided_banner,
     kept_facts,
@@ -21,7 +22,6 @@ from console.pages.present.review import (
     review_page,
     stale_banner,
 )
-from console.pages.session import take_draft
 from console.pages.shapes import Banner, FieldError
 from console.queries.cases import CaseRead, find_case, read_case, standing_of
 from reconciliation.decisions import ActionLocked, DecisionStale, Forbidden, KeyReused, decide
@@ -192,11 +192,13 @@ def case_lookup(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpRespo
     return HttpResponseRedirect(reverse("case", args=[found.pk]))
 
 
-@page("POST")
+@page("POST", gives_back=True)
 def case_withdraw(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
     """Take a granted retry back while it is unused."""
     read = read_for(request, viewer, case_id)
     form = read_form(request.POST)
+    if is_given_back(request):
+        return show_case(request, viewer, read, form)
     why_not = viewer.why_not(Deed.WITHDRAW_RETRY)
     if why_not:
         return _refused(request, viewer, case_id, form, refused_banner(why_not, kept=True), status=403)
@@ -251,4 +253,5 @@ def show_case(
         work=work,
         kept=kept_facts(form) if form.fields else (),
     )
-    return render(request, template, {"page": shown}, status=status)
+    typed_kept = shown_facts(request.POST) if work is not None and not has_form_for(shown, work) else ()
+    return render(request, template, {"page": shown, "typed_kept": typed_kept}, status=status)

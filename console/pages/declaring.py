@@ -9,6 +9,7 @@ from django.urls import reverse
 
 from console.access import Deed
 from console.pages.declaration_forms import Act, DeclarationDraft, digest_of, read_declaration
+from console.pages.drafts import shown_facts, take_draft
 from console.pages.guards import Viewer, page
 from console.pages.present.declaring import (
     closed_page,
@@ -17,8 +18,7 @@ from console.pages.present.declaring import (
     look_first,
     not_declared,
 )
-from console.pages.session import take_draft
-from console.pages.shapes import Banner, FieldError
+from console.pages.shapes import Banner, Fact, FieldError
 from console.pages.shapes.declaring import DeclaringPage
 from reconciliation.declaring import (
     DeclarationMoved,
@@ -43,7 +43,9 @@ def provider_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Show the form, what its declaration would promise, or save it."""
     why_not = viewer.why_not(Deed.DECLARE)
     if why_not:
-        return _render(request, closed_page(why_not), status=403 if request.method == "POST" else 200)
+        posted = request.method == "POST"
+        typed_kept = shown_facts(request.POST) if posted else ()
+        return _render(request, closed_page(why_not), status=403 if posted else 200, typed_kept=typed_kept)
     if request.method != "POST":
         return _open(request)
     draft = read_declaration(request.POST)
@@ -146,5 +148,7 @@ def _again(
     return _render(request, shown, status=status)
 
 
-def _render(request: HttpRequest, shown: DeclaringPage, *, status: int) -> HttpResponse:
-    return render(request, "provider_new.html", {"page": shown}, status=status)
+def _render(
+    request: HttpRequest, shown: DeclaringPage, *, status: int, typed_kept: tuple[Fact, ...] = ()
+) -> HttpResponse:
+    return render(request, "provider_new.html", {"page": shown, "typed_kept": typed_kept}, status=status)

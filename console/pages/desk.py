@@ -13,7 +13,7 @@ from django.urls import reverse
 from console.access import Deed
 from console.pages.case import arrive, read_for, show_case
 from console.pages.forms import DecisionForm, clean
-from console.pages.guards import Viewer, page
+from console.pages.guards import Viewer, is_given_back, page
 from console.pages.present.desk import LENGTHS, WorkDraft, desk_lines, unchanged_banner
 from console.pages.provider_forms import instant_in
 from console.pages.shapes import FieldError
@@ -79,13 +79,15 @@ def case_release(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResp
     return _back(case_id)
 
 
-@page("POST")
+@page("POST", gives_back=True)
 def case_takeover(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
     """Take a colleague's claim over, with a reason that stays on record."""
     found = find_case(case_id, teams=viewer.teams)
     why_not = viewer.why_not(Deed.WORK)
     number = request.POST.get("number", "")
     draft = WorkDraft(takeover=clean(request.POST.get("reason", ""))[: REASON_LENGTH_MAX * 4])
+    if is_given_back(request):
+        return _given_back(request, viewer, case_id, draft)
     if why_not:
         return _refused(request, viewer, case_id, why_not, status=403, work=draft)
     try:
@@ -106,7 +108,7 @@ def case_takeover(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpRes
     return _back(case_id)
 
 
-@page("POST")
+@page("POST", gives_back=True)
 def case_snooze(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
     """Put the case off until a time, with a reason that stays on record."""
     found = find_case(case_id, teams=viewer.teams)
@@ -116,6 +118,8 @@ def case_snooze(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpRespo
         snooze_until=clean(posted.get("until", ""))[:60],
         snooze_reason=clean(posted.get("reason", ""))[: REASON_LENGTH_MAX * 4],
     )
+    if is_given_back(request):
+        return _given_back(request, viewer, case_id, draft)
     why_not = viewer.why_not(Deed.WORK)
     if why_not:
         return _refused(request, viewer, case_id, why_not, status=403, work=draft)
@@ -167,13 +171,15 @@ def _until(draft: WorkDraft, *, now: datetime) -> datetime | None:
     return None if minutes is None else now + timedelta(minutes=minutes)
 
 
-@page("POST")
+@page("POST", gives_back=True)
 def case_note(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
     """Add a note to the case; it stays in the timeline and decides nothing."""
     found = find_case(case_id, teams=viewer.teams)
     why_not = viewer.why_not(Deed.WORK)
     text, key = clean(request.POST.get("text", ""))[: NOTE_LENGTH_MAX * 4], request.POST.get("key", "")
     draft = WorkDraft(note=text, note_key=key if could_be_id(key) else new_id("form"))
+    if is_given_back(request):
+        return _given_back(request, viewer, case_id, draft)
     if why_not:
         return _refused(request, viewer, case_id, why_not, status=403, work=draft)
     try:
@@ -203,6 +209,11 @@ def queue_next(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         messages.info(request, refusal.sentence)
         return HttpResponseRedirect(reverse("queue"))
     return _back(claim.case_id)
+
+
+def _given_back(request: HttpRequest, viewer: Viewer, case_id: str, work: WorkDraft) -> HttpResponse:
+    """The page of the case after a sign-in, with the form as it had been filled in."""
+    return show_case(request, viewer, read_for(request, viewer, case_id), DecisionForm(), work=work)
 
 
 def _back(case_id: str) -> HttpResponse:

@@ -10,8 +10,9 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from console.access import Deed
+from console.pages.drafts import shown_facts
 from console.pages.forms import clean
-from console.pages.guards import Viewer, page
+from console.pages.guards import Viewer, is_given_back, page
 from console.pages.present.environment import environment_page
 from console.pages.shapes import Banner, FieldError
 from console.queries.environment import read_environment
@@ -30,12 +31,14 @@ def environment(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     return _show(request, viewer)
 
 
-@page("POST")
+@page("POST", gives_back=True)
 def environment_answer(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Say which database this is."""
     draft = {
         name: clean(request.POST[name])[:length] for name, length in _FIELDS.items() if name in request.POST
     }
+    if is_given_back(request):
+        return _show(request, viewer, draft=draft)
     why_not = viewer.why_not(Deed.STATE_ENVIRONMENT)
     if why_not:
         return _show(request, viewer, draft=draft, banner=_refused(why_not), status=403)
@@ -111,4 +114,6 @@ def _show(
         errors=errors,
         banner=banner,
     )
-    return render(request, "environment.html", {"page": shown}, status=status)
+    has_form = shown.form is not None and not shown.form.closed
+    typed_kept = shown_facts(request.POST) if draft is not None and not has_form else ()
+    return render(request, "environment.html", {"page": shown, "typed_kept": typed_kept}, status=status)

@@ -8,7 +8,8 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from console.access import Deed
-from console.pages.guards import Viewer, page
+from console.pages.drafts import shown_facts
+from console.pages.guards import Viewer, is_given_back, page
 from console.pages.present.providers import provider_list_page, provider_page
 from console.pages.present.tightening import moved_banner, not_tightened
 from console.pages.present.trial import not_asked, trial_form, trial_result
@@ -43,11 +44,13 @@ def provider(request: HttpRequest, viewer: Viewer, slug: str) -> HttpResponse:
     return _show(request, viewer, slug)
 
 
-@page("POST")
+@page("POST", gives_back=True)
 def provider_test(request: HttpRequest, viewer: Viewer, slug: str) -> HttpResponse:
     """Ask the provider one question on trial; the answer is shown and not kept."""
     read_provider(slug, teams=viewer.teams)
     draft = read_trial(request.POST)
+    if is_given_back(request):
+        return _show(request, viewer, slug, trial=draft)
     why_not = viewer.why_not(Deed.TEST_LOOKUP)
     if why_not:
         return _show(request, viewer, slug, trial=draft, banner=not_asked(why_not), status=403)
@@ -69,11 +72,13 @@ def provider_test(request: HttpRequest, viewer: Viewer, slug: str) -> HttpRespon
     return _show(request, viewer, slug, trial=draft, result=trial_result(done, now=done.asked_at))
 
 
-@page("POST")
+@page("POST", gives_back=True)
 def provider_tighten(request: HttpRequest, viewer: Viewer, slug: str) -> HttpResponse:
     """Hold the account to less than it promises."""
     read_provider(slug, teams=viewer.teams)
     draft = read_tightening(request.POST)
+    if is_given_back(request):
+        return _show(request, viewer, slug, draft=draft)
     why_not = viewer.why_not(Deed.TIGHTEN)
     if why_not:
         return _show(request, viewer, slug, draft=draft, banner=not_tightened(why_not), status=403)
@@ -149,4 +154,6 @@ def _show(
         result=result,
         banner=banner,
     )
-    return render(request, "provider.html", {"page": shown}, status=status)
+    closed = (trial is not None and shown.trial.closed) or (draft is not None and shown.tighten.closed)
+    typed_kept = shown_facts(request.POST) if closed else ()
+    return render(request, "provider.html", {"page": shown, "typed_kept": typed_kept}, status=status)

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.cache import get_conditional_response
 
+from console.pages.drafts import shown_facts
 from console.pages.guards import Viewer, page
 from console.pages.present.queue import news_of, queue_page
 from console.pages.present.queue_filters import Address, read_address
@@ -40,7 +41,9 @@ def show_queue(
         teams=viewer.teams,
         typed=typed or Typed(),
     )
-    return render(request, "queue.html", {"page": queue_page(listed, address, saved=saved)}, status=status)
+    typed_kept = shown_facts(request.POST) if typed is not None and not saved.save_href else ()
+    shown = queue_page(listed, address, saved=saved)
+    return render(request, "queue.html", {"page": shown, "typed_kept": typed_kept}, status=status)
 
 
 @page("GET", "HEAD")

@@ -8,8 +8,9 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from console.access import Deed
+from console.pages.drafts import shown_facts
 from console.pages.forms import DecisionForm, read_form
-from console.pages.guards import Viewer, page
+from console.pages.guards import Viewer, is_given_back, page
 from console.pages.present.review import refused_banner
 from console.pages.present.runs import run_list_page, run_page
 from console.pages.shapes import Banner, FieldError
@@ -39,14 +40,16 @@ def run(request: HttpRequest, viewer: Viewer, run_id: str) -> HttpResponse:
     return _show(request, viewer, run_id)
 
 
-@page("POST")
+@page("POST", gives_back=True)
 def run_revoke(request: HttpRequest, viewer: Viewer, run_id: str) -> HttpResponse:
     """Take the lease away from its holder."""
     found = find_run(run_id, teams=viewer.teams)
     form = read_form(request.POST)
+    if is_given_back(request):
+        return _show(request, viewer, run_id, form=form)
     why_not = viewer.why_not(Deed.REVOKE_LEASE)
     if why_not:
-        return _show(request, viewer, run_id, banner=_not_revoked(why_not), status=403)
+        return _show(request, viewer, run_id, form=form, banner=_not_revoked(why_not), status=403)
     errors = tuple(one for one in form.check(permission=None) if one.field == "reason")
     if errors:
         return _show(request, viewer, run_id, form=form, errors=errors, status=422)
@@ -88,4 +91,5 @@ def _show(
         reason=form["reason"] if form is not None else "",
         errors=errors,
     )
-    return render(request, "run.html", {"page": shown}, status=status)
+    typed_kept = shown_facts(request.POST) if form is not None and not shown.revoke_href else ()
+    return render(request, "run.html", {"page": shown, "typed_kept": typed_kept}, status=status)

@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from console import saved_views
 from console.models import Role, ViewReach
 from console.pages.forms import clean
-from console.pages.guards import Viewer, page
+from console.pages.guards import Viewer, is_given_back, page
 from console.pages.present.queue_filters import read_address
 from console.pages.present.saved_views import SHARED_PREFIX, Typed
 from console.pages.queue import show_queue
@@ -20,13 +20,15 @@ from runs.refusals import Invalid, NotFound
 QUERY_TAKEN_MAX = 4_000
 
 
-@page("POST")
+@page("POST", gives_back=True)
 def view_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Save the list that the form was shown over; a refusal keeps the name that was typed."""
     words = dict(parse_qsl(clean(request.POST.get("query", ""))[:QUERY_TAKEN_MAX]))
     # A view has no place in its list: it starts at the top.
     address = read_address({**words, "after": ""})
     typed = Typed(name=clean(request.POST.get("name", ""))[:200], reach=request.POST.get("reach", ""))
+    if is_given_back(request):
+        return show_queue(request, viewer, address, typed=typed)
     shared = typed.reach.startswith(SHARED_PREFIX)
     try:
         view = saved_views.save_view(

@@ -1,8 +1,7 @@
 """Who is signed in, and how they like their pages: sign-in and out, theme, shortcuts.
 
 A person whose session ends while they write must not lose what they wrote. So a POST without a session
-answers with the sign-in form and carries the typed fields, signed, through it; the next page that takes
-a draft (`take_draft`) gets them back.
+answers with the sign-in form and carries the typed fields through it (`drafts`).
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any, Concatenate, Final, Literal, ParamSpec, cast
 from django.conf import settings
 from django.contrib import messages
 from django.contrib.auth.views import LoginView, LogoutView
-from django.core import signing
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render, resolve_url
 from django.urls import reverse
@@ -25,6 +23,7 @@ from django.views.decorators.http import require_GET, require_POST, require_safe
 from console import access
 from console.access import Deed
 from console.models import Person, Role
+from console.pages import drafts
 from console.pages.present.marks import plural
 from console.pages.shapes import Shell, Tone, Viewer
 from console.pages.shapes.frame import FrozenNotice
@@ -38,23 +37,6 @@ PREFERENCE_SECONDS: Final = 400 * 24 * 60 * 60  # the longest that browsers keep
 
 # Beyond it the number beside the navigation says "99+".
 OPEN_CASES_MAX: Final = 99
-
-# What a person may have typed in any form of the console, and would be sorry to lose.
-DRAFT_FIELDS: Final = (
-    "action",
-    "then",
-    "executor",
-    "receipt",
-    "given_reference",
-    "given_body",
-    "reason_code",
-    "reason",
-    "acknowledged",
-)
-DRAFT_LENGTH_MAX: Final = 8_000
-DRAFT_KEY: Final = "draft"
-# A sign-in form left open longer than this brings nothing back.
-DRAFT_SECONDS: Final = 12 * 60 * 60
 
 # The most that a role allows is what the top bar says of a person.
 _ROLE_ORDER: Final = (Role.ADMINISTRATOR, Role.APPROVER, Role.OPERATOR, Role.AUDITOR, Role.VIEWER)
@@ -147,6 +129,9 @@ def signed_in(view: Callable[Concatenate[HttpRequest, P], HttpResponseBase]) -> 
         if request.user.is_authenticated:
             return view(request, *args, **kwargs)
         if request.method in {"GET", "HEAD"}:
+            if request.headers.get("HX-Request") and not request.headers.get("HX-Boosted"):
+                # A piece of an open page: a whole sign-in page has no place in it.
+                return HttpResponse("Your session has ended.", status=401, content_type="text/plain")
             query = {"next": request.get_full_path()}
             return HttpResponseRedirect(reverse("login", query=query))
         return SignIn.as_view()(request, session_ended=True)
@@ -168,22 +153,32 @@ class SignIn(LoginView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         ended = bool(self.kwargs.get("session_ended"))
-        draft = pack_draft(self.request) if ended else self.request.POST.get(DRAFT_KEY, "")
+        draft = drafts.pack(self.request) if ended else self.request.POST.get(drafts.KEY, "")
         target = self.request.path if ended else self.get_redirect_url()
+        # Where nobody knows whose words they are they can't be kept for anybody: they are shown now, or lost.
+        nobodys = ended and not drafts.typist_of(self.request)
         return super().get_context_data(
             **kwargs,
             session_ended=ended,
-            draft=draft,
-            kept=bool(unpack_draft(draft)),
+            draft="" if nobodys else draft,
+            kept=bool(drafts.unpack(draft)) and not nobodys,
+            kept_facts=drafts.shown_facts(self.request.POST) if nobodys else (),
+            file_lost=ended and bool(self.request.FILES),
             target=target,
         )
 
     def form_valid(self, form: Any) -> HttpResponse:
         response = super().form_valid(form)
-        draft = unpack_draft(self.request.POST.get(DRAFT_KEY, ""))
-        if draft:
-            self.request.session[DRAFT_KEY] = draft
-            messages.info(self.request, "You are signed in again. What you had typed is still here.")
+        person = cast("Person", self.request.user)
+        drafts.remember_typist(response, person)
+        draft = drafts.unpack(self.request.POST.get(drafts.KEY, ""))
+        if drafts.keep_for(self.request, person, draft):
+            messages.info(
+                self.request,
+                "You are signed in again. Nothing was recorded; what you had typed is still here.",
+            )
+        elif draft:
+            messages.info(self.request, "Somebody else had typed in that form. It isn’t shown to you.")
         return response
 
 
@@ -194,36 +189,6 @@ class SignOut(LogoutView):
         response = super().post(request, *args, **kwargs)
         messages.success(request, "You are signed out.")
         return response
-
-
-def pack_draft(request: HttpRequest) -> str:
-    """Return the typed fields of this POST, bounded and signed, for a hidden field; "" if there are none."""
-    fields = {
-        name: request.POST[name][:DRAFT_LENGTH_MAX]
-        for name in DRAFT_FIELDS
-        if request.POST.get(name, "").strip()
-    }
-    return signing.dumps({"path": request.path, "fields": fields}, salt=DRAFT_KEY) if fields else ""
-
-
-def unpack_draft(packed: str) -> dict[str, Any]:
-    """Return what `pack_draft` signed: `path` and `fields`; {} if it is missing, altered or too old."""
-    if not packed:
-        return {}
-    try:
-        draft = signing.loads(packed, salt=DRAFT_KEY, max_age=DRAFT_SECONDS)
-    except signing.BadSignature:
-        return {}
-    return cast("dict[str, Any]", draft)
-
-
-def take_draft(request: HttpRequest, *, path: str) -> dict[str, str]:
-    """Return the fields typed for `path` before the session ended, once; {} if there are none."""
-    draft = request.session.get(DRAFT_KEY)
-    if not draft or draft.get("path") != path:
-        return {}
-    del request.session[DRAFT_KEY]
-    return dict(draft["fields"])
 
 
 # --- Preferences ----------------------------------------------------------------------------------------
@@ -271,6 +236,7 @@ def _keep(response: HttpResponse, name: str, value: str) -> None:
 
 
 @require_safe
-def live(_request: HttpRequest) -> HttpResponse:
-    """Answer 204: the page's indicator asks this to know that the console can still be reached."""
-    return HttpResponse(status=204, headers={"Cache-Control": "no-store"})
+def live(request: HttpRequest) -> HttpResponse:
+    """Answer 204, or 401 without a session: so the page's indicator knows what a form would meet now."""
+    status = 204 if request.user.is_authenticated else 401
+    return HttpResponse(status=status, headers={"Cache-Control": "no-store"})

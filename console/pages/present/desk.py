@@ -9,6 +9,7 @@ from django.urls import reverse
 
 from console.pages.shapes import (
     Banner,
+    CasePage,
     Choice,
     DeskView,
     FieldError,
@@ -53,6 +54,15 @@ class WorkDraft:
     note: str = ""
     note_error: str = ""
     note_key: str = ""
+
+
+def has_form_for(page: CasePage, draft: WorkDraft) -> bool:
+    """Whether the page still has the form that this was typed into."""
+    if draft.takeover:
+        return page.desk is not None and bool(page.desk.takeover_href)
+    if draft.snooze_reason or draft.snooze_until:
+        return page.snooze is not None and bool(page.snooze.href)
+    return not draft.note or page.note is not None
 
 
 def desk_view(case: Case, desk: Desk, *, actor: str, may_work: bool, draft: WorkDraft) -> DeskView | None:

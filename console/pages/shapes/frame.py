@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from console.pages.shapes.case import HiddenField
 from console.pages.shapes.parts import Actor, Fact
 from console.pages.shapes.text import Link, Phrase, Tone
 
@@ -51,10 +52,19 @@ class Shell:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SendOnce:
+    """The same form again, to be sent by a person: it has an id of its own and counts once."""
+
+    href: str
+    button: str
+    hidden: tuple[HiddenField, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ProblemPage:
     """`problem.html`: what went wrong, what is known, and what each way on would do.
 
-    `kept` is what the person had typed, given back as text.
+    `kept` is what the person had typed, given back as text; `again` sends it once more where that is safe.
     """
 
     code: int
@@ -63,3 +73,4 @@ class ProblemPage:
     text: Phrase = ()
     links: tuple[Link, ...] = ()
     kept: tuple[Fact, ...] = ()
+    again: SendOnce | None = None

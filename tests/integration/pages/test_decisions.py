@@ -473,32 +473,6 @@ def test_the_same_form_with_other_words_is_refused_and_they_are_kept(operator: C
     assert Decision.objects.get().reason == REASON
 
 
-def test_a_session_that_ended_keeps_the_words_for_the_form_after_the_sign_in(
-    login: Login, operator: Client
-) -> None:
-    opened = cases.needs_decision()
-    data = fields(operator, opened, "confirm", given_body='{"id": "rfd_1"}')
-    person = Person.objects.get(username="operator")
-    person.set_password("a long enough password")
-    person.save()
-    fresh = Client()
-    answer = post(fresh, opened, data)
-    assert answer.status_code == 403
-    found = re.search(r'name="draft" value="([^"]+)"', text(answer))
-    assert found
-    path = f"/cases/{opened.case_id}/decision/"
-    signed = fresh.post(
-        "/login/",
-        {"username": "operator", "password": "a long enough password", "draft": found[1], "next": path},
-    )
-    assert signed["Location"] == path
-    answer = fresh.get(path)
-    panel = answer.context["page"].panel
-    assert (panel.draft.reason, panel.draft.action) == (REASON, "confirm")
-    assert "{&quot;id&quot;: &quot;rfd_1&quot;}</textarea>" in text(answer)
-    assert not Decision.objects.exists()
-
-
 # --- After the fact -------------------------------------------------------------------------------------
 
 
