@@ -10,7 +10,13 @@ from enum import StrEnum
 from typing import Final
 
 from console.models import Person, Role
+from reconciliation.bulk_models import BulkDeed
+from reconciliation.standing import Standing
+from reconciliation.working import Worker
 from runs.actors import Actor, ActorKind
+
+# Before a person's primary key, in every record of what they did.
+ACTOR_PREFIX: Final = "person:"
 
 
 class Deed(StrEnum):
@@ -60,6 +66,14 @@ ROLES_BY_DEED: Final[dict[Deed, tuple[Role, ...]]] = {
 }
 
 
+# What doing something with many cases at once takes, for each of them.
+DEEDS_IN_BULK: Final[dict[BulkDeed, Deed]] = {
+    BulkDeed.CLAIM: Deed.WORK,
+    BulkDeed.ASSIGN: Deed.WORK,
+    BulkDeed.LOOK_UP: Deed.LOOK_UP,
+    BulkDeed.DECIDE: Deed.DECIDE,
+}
+
 # What a page says of whom a deed is for, after who is signed in.
 _FOR_WHOM: Final[dict[Deed, str]] = {
     Deed.VIEW: "and only people with a role see cases and runs",
@@ -86,7 +100,7 @@ def why_not(person: Person, deed: Deed) -> str:
     """Say why the person may not do it: one sentence for the page, "" if they may."""
     if may(person, deed):
         return ""
-    held = ", ".join(str(Role(role).label).lower() for role in person.roles if role in set(Role))
+    held = _held(person)
     who = f"You are signed in as {held}" if held else "You hold no role"
     return f"{who}, {_FOR_WHOM[deed]}."
 
@@ -96,6 +110,35 @@ def teams_of(person: Person) -> tuple[str, ...]:
     return tuple(person.teams.order_by("slug").values_list("slug", flat=True))
 
 
+def standing_of(*, actor: str, deed: BulkDeed, team: str) -> Standing:
+    """The person behind an actor's id as they are now, and why they may not do this to a case of the team.
+
+    `settings.RECOURSE_STANDING`: what runs in somebody's name asks it anew at each step. `team` "": any.
+    """
+    number = actor.removeprefix(ACTOR_PREFIX)
+    person = (
+        Person.objects.filter(pk=int(number)).first() if number.isdecimal() and len(number) < 10 else None
+    )
+    if person is None:
+        gone = Worker(actor=Actor(ActorKind.PERSON, actor), name="")
+        return Standing(worker=gone, why_not="Their login is gone.")
+    worker = Worker(actor=person_actor(person), name=str(person))
+    if not person.is_active:
+        return Standing(worker=worker, why_not=f"The login of {person} is closed.")
+    wanted = DEEDS_IN_BULK[deed]
+    if not may(person, wanted):
+        held = _held(person)
+        who = f"{person} is {held} now" if held else f"{person} holds no role any more"
+        return Standing(worker=worker, why_not=f"{who}, {_FOR_WHOM[wanted]}.")
+    if team and team not in teams_of(person):
+        return Standing(worker=worker, why_not=f"{person} isn’t in the case’s team.")
+    return Standing(worker=worker)
+
+
+def _held(person: Person) -> str:
+    return ", ".join(str(Role(role).label).lower() for role in person.roles if role in set(Role))
+
+
 def person_actor(person: Person) -> Actor:
     """The human being as the journal names them: one principal, whatever session or token they used.
 
@@ -103,4 +146,4 @@ def person_actor(person: Person) -> Actor:
     """
     order = (Role.OPERATOR, Role.APPROVER, Role.ADMINISTRATOR, Role.AUDITOR, Role.VIEWER)
     role = next((one for one in order if person.has_role(one)), None)
-    return Actor(ActorKind.PERSON, f"person:{person.pk}", str(role) if role else "")
+    return Actor(ActorKind.PERSON, f"{ACTOR_PREFIX}{person.pk}", str(role) if role else "")

@@ -180,6 +180,8 @@ APPEND_ONLY_TABLES = [
     "reconciliation_casenote",
     "reconciliation_tightening",
     "reconciliation_declaration",
+    "reconciliation_bulkitem",
+    "reconciliation_bulkoutcome",
 ]
 
 LANGUAGE_CODE = "en-gb"
@@ -280,6 +282,8 @@ RECOURSE_LOOKUP_BASE_SECONDS = number("RECOURSE_LOOKUP_BASE_SECONDS", default=1.
 # How long a process may go on by the contracts that it last read, after an administrator tightened one.
 RECOURSE_PROVIDERS_CHECK_SECONDS = number("RECOURSE_PROVIDERS_CHECK_SECONDS", default=2.0, minimum=0.0)
 # After this long without a worker of its pinned version, while another version works, a run says so.
+# Who may still do what was started in their name, asked where nobody is signed in.
+RECOURSE_STANDING = "console.access.standing_of"
 RECOURSE_VERSION_SILENT_SECONDS = number("RECOURSE_VERSION_SILENT_SECONDS", default=900, minimum=1)
 
 CELERY_BROKER_URL = BROKER_URL

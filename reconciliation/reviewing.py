@@ -43,6 +43,11 @@ def review(*, case: Case, operation: Operation, judged: Judged, actor: Actor, as
     if actor.kind is not ActorKind.PERSON:
         raise Forbidden("Only a person decides a case.", actor=str(actor.kind))
     check_words(asked)
+    return consider(case=case, operation=operation, judged=judged, asked=asked)
+
+
+def consider(*, case: Case, operation: Operation, judged: Judged, asked: Asked) -> Reviewed:
+    """As `review`, whoever it is and whatever the words: only what the case itself would refuse now."""
     refuse_stale(case, judged, asked)
     status = judged.assessment.action(asked.action)
     if status is None or status.permission is Permission.LOCKED:

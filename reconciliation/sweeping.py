@@ -18,7 +18,7 @@ from django.conf import settings
 from django.db import DatabaseError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
 
-from reconciliation import admission, cases, claiming, gap, intake, place, restoring, retries
+from reconciliation import admission, bulk_running, cases, claiming, gap, intake, place, restoring, retries
 from reconciliation.accounts import account_of
 from reconciliation.breaking import BreakerState
 from reconciliation.conclusions import LOOKING_UP_MAX
@@ -50,7 +50,7 @@ QUEUE_WORTH_WAITING = timedelta(minutes=30)
 
 @dataclass(frozen=True, kw_only=True)
 class Swept:
-    """What one pass did: runs taken in, grants ended, workers and sends called for, runs paused."""
+    """What one pass did: runs taken in, grants ended, workers and sends called, runs paused, lists moved."""
 
     runs_taken_in: int
     grants_expired: int
@@ -58,6 +58,7 @@ class Swept:
     sends_called: int
     cases_judged: int
     versions_missing: int
+    bulks_called: int
 
 
 def sweep() -> Swept:
@@ -73,6 +74,7 @@ def sweep() -> Swept:
         sends_called=_each("send_granted", _sends_due, lambda pk: wake("send_granted", pk), now),
         cases_judged=_each("judge", _cases_that_nobody_moves, _judge, now),
         versions_missing=_each("version", _versions_missing, _pause_for_version, now),
+        bulks_called=_each("run_bulk", bulk_running.stalled, bulk_running.call_again, now),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from reconciliation import gap, lookups, sweeping
+from reconciliation import bulk_running, gap, lookups, sweeping
 
 
 @shared_task(name="reconciliation.tasks.sweep")
@@ -41,3 +41,9 @@ def list_gap(return_id: int) -> None:
 def send_granted(grant_id: str) -> None:
     """Carry out a granted repeat from the console, once."""
     sweeping.send_granted(grant_id=grant_id)
+
+
+@shared_task(name="reconciliation.tasks.run_bulk")
+def run_bulk(job_id: str, chunk: int) -> None:
+    """Carry out one stretch of a list of cases."""
+    bulk_running.run_chunk(job_id=job_id, chunk=chunk)

@@ -1,7 +1,7 @@
 """Who works on a case, and who has its page open: for people, and nothing that a rule follows from.
 
-`working`, `notes` and `snoozing` are the only writers. Whether a decision counts is settled by the case's
-version alone.
+`working`, `assigning`, `notes` and `snoozing` are the only writers. Whether a decision counts is settled by
+the case's version alone.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ class CaseClaim(models.Model):
     number = models.IntegerField(default=1)
     actor = models.CharField(max_length=NAME_LENGTH)
     actor_name = models.CharField(max_length=NAME_LENGTH, blank=True)
+    # Who gave it to them; empty where they took it themselves.
+    given_by = models.CharField(max_length=NAME_LENGTH, blank=True, db_default="")
     claimed_at = models.DateTimeField()
     # When the person last opened the page or did something there; an open page alone doesn't count.
     used_at = models.DateTimeField()

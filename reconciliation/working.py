@@ -2,7 +2,7 @@
 
 A claim warns colleagues and decides nothing: whoever decides first, on the version that stands, has decided.
 It lasts ten minutes and is renewed while its page is in use, so that whatever a closed browser leaves behind
-ends by itself. The only writer of `CaseClaim` and `CasePresence`.
+ends by itself. With `assigning` the only writer of `CaseClaim`, and of `CasePresence` alone.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ def claim_case(*, case_id: str, team: str | None, worker: Worker) -> CaseClaim:
     found = find_case(case_id=case_id, team=team)
     require_person(worker)
     with transaction.atomic():
-        case, now = _lock(found)
+        case, now = lock_open(found)
         held = claim_of(case_id=case.pk, now=now)
         if held is not None and held.actor != worker.actor.id:
-            raise _taken(held)
+            raise taken(held)
         return _renewed(held, now) if held is not None else put_claim(case, worker, now)
 
 
@@ -109,12 +109,12 @@ def take_over(*, case_id: str, team: str | None, worker: Worker, reason: str, se
             f"Give a reason of {REASON_LENGTH_MIN} to {REASON_LENGTH_MAX:,} characters.", where="reason"
         )
     with transaction.atomic():
-        case, now = _lock(found)
+        case, now = lock_open(found)
         held = claim_of(case_id=case.pk, now=now)
         if held is not None and held.actor == worker.actor.id:
             return _renewed(held, now)
         if held is not None and held.number != seen_number:
-            raise _taken(held)
+            raise taken(held)
         return put_claim(case, worker, now, reason=storable_text(reason.strip()), instead_of=held)
 
 
@@ -154,8 +154,8 @@ def require_person(worker: Worker) -> None:
         raise Forbidden("Only a person works on a case.", actor=str(worker.actor.kind))
 
 
-def _lock(found: Case) -> tuple[Case, datetime]:
-    """Hold the case: every change of hands does, so that of two one comes first."""
+def lock_open(found: Case) -> tuple[Case, datetime]:
+    """Hold the case: every change of hands does, so that of two one comes first. Raises `CaseSettled`."""
     case = Case.objects.select_for_update(no_key=True).get(pk=found.pk)
     if case.state == CaseState.RESOLVED:
         raise CaseSettled("This case is resolved: there is nothing left to work on.", case=case.pk)
@@ -178,6 +178,7 @@ def put_claim(
         "number": (before or 0) + 1,
         "actor": worker.actor.id,
         "actor_name": storable_text(worker.name)[:NAME_LENGTH],
+        "given_by": "",
         "claimed_at": now,
         "used_at": now,
         "until_at": now + timedelta(seconds=CLAIM_SECONDS),
@@ -195,7 +196,8 @@ def put_claim(
     return made
 
 
-def _taken(held: CaseClaim) -> CaseTaken:
+def taken(held: CaseClaim) -> CaseTaken:
+    """The refusal that names whoever has the case."""
     return CaseTaken(
         f"{held.actor_name or held.actor} works on this case.",
         case=held.case_id,

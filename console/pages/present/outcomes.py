@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import assert_never
 
 from console.pages.present.marks import amount_of
@@ -14,52 +13,24 @@ from reconciliation.consequences import (
     Books,
     BudgetMove,
     Consequences,
-    RunFacts,
     RunThen,
     Sends,
-    consequences_of,
 )
+from reconciliation.foreseeing import Choices, foresee
 from reconciliation.states import Action
 from runs.money import Money
-from runs.states import OperationState, PauseReason, Reservation
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choices:
-    """How an action is to be carried out, as far as it has been chosen."""
-
-    executor: str = ""
-    then: str = ""
-    receipt_minor: int | None = None
+from runs.states import OperationState, PauseReason
 
 
 def consequences_in(read: CaseRead, action: Action, choices: Choices) -> Consequences:
     """What this action would do to the case as it was read."""
-    run, operation = read.run, read.operation
-    doubts = run.in_doubt_count - (1 if operation.in_doubt_since_at is not None else 0)
-    return consequences_of(
+    return foresee(
         action,
-        facts=read.judged.facts,
-        contract=read.judged.contract,
+        run=read.run,
+        operation=read.operation,
+        judged=read.judged,
         now=read.now,
-        books=Books(
-            currency=operation.amount_currency,
-            limit_minor=run.budget_limit_minor,
-            reserved_minor=run.budget_reserved_minor,
-            spent_minor=run.budget_spent_minor,
-            held_minor=run.budget_held_minor,
-            amount=amount_of(operation.amount_currency, operation.amount_minor),
-            reservation=Reservation(operation.reservation),
-            operation_reserved_minor=operation.reserved_minor,
-            operation_settled_minor=operation.settled_minor,
-        ),
-        run=RunFacts(
-            other_doubts=max(0, doubts),
-            other_reasons=tuple(one for one in run.paused_reasons if one != PauseReason.OUTCOME),
-        ),
-        executor=choices.executor,
-        then=choices.then,
-        receipt_minor=choices.receipt_minor,
+        choices=choices,
         extra_minor=read.extra_minor,
     )
 

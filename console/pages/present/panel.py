@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from console.pages.forms import GIVEN, DecisionForm
 from console.pages.present.marks import RESOLUTIONS, actor_of, window_of
-from console.pages.present.outcomes import Choices, consequences_in, in_words, run_in_words
+from console.pages.present.outcomes import consequences_in, in_words, run_in_words
 from console.pages.shapes import (
     ActionView,
     Actor,
@@ -31,6 +31,7 @@ from console.pages.shapes import DecisionForm as FormView
 from console.queries.cases import CaseRead
 from reconciliation.conclusions import matching_references
 from reconciliation.decisions import REASON_LENGTH_MIN, ActionLocked, require_console_may_send
+from reconciliation.foreseeing import Choices
 from reconciliation.models import Decision
 from reconciliation.permissions import ActionStatus
 from reconciliation.states import REASON_LABELS, Action, CaseState, Permission, ReasonCode, Resolution, Then

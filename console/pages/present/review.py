@@ -11,7 +11,7 @@ from console.pages import wording
 from console.pages.forms import DecisionForm
 from console.pages.present.case import title_in
 from console.pages.present.naming import noun_of
-from console.pages.present.outcomes import Choices, changes_of, consequences_in, in_words, last_word
+from console.pages.present.outcomes import changes_of, consequences_in, in_words, last_word
 from console.pages.shapes import (
     Banner,
     Code,
@@ -27,6 +27,7 @@ from console.pages.shapes import (
 from console.queries.cases import CaseRead
 from console.queries.people import Names
 from reconciliation.decisions import REASON_LENGTH_MIN, ActionLocked, DecisionStale
+from reconciliation.foreseeing import Choices
 from reconciliation.models import Decision
 from reconciliation.reviewing import Reviewed
 from reconciliation.states import Action, Then

@@ -52,6 +52,8 @@ EVENTS: Final[dict[str, tuple[str, str, Tone | None]]] = {
     "case.claimed": ("Claimed to work on", "user-check", None),
     "case.claim_released": ("Given back", "user", None),
     "case.claim_taken_over": ("Taken over from a colleague", "users", "amber"),
+    "case.assigned": ("Assigned", "users", None),
+    "case.lookup_asked": ("A lookup asked for", "scan-search", None),
     "case.snoozed": ("Put off", "clock", None),
     "case.unsnoozed": ("Woken", "clock", None),
     "case.revealed": ("Hidden parts shown to somebody", "eye", "amber"),
