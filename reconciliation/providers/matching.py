@@ -296,14 +296,14 @@ def _compare(
     return FieldComparison(
         path=_bounded(one.payload),
         answer_path=_bounded(one.answer),
-        intended=_shown(one.payload, intended, redactor),
-        seen=_shown(one.answer, seen, redactor),
+        intended=None if redactor is None else _shown(one.payload, intended, redactor),
+        seen=None if redactor is None else _shown(one.answer, seen, redactor),
         same=not isinstance(seen, Missing) and same(one.compare, intended, seen, amount),
     )
 
 
-def _shown(path: str, value: Any, redactor: Redactor | None) -> str | None:
-    if redactor is None or isinstance(value, Missing):
+def _shown(path: str, value: Any, redactor: Redactor) -> str | None:
+    if isinstance(value, Missing):
         return None
     name = path.rsplit(".", 1)[-1].strip("\"'[]$")
     clean = redactor.value({name: value})

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from django.conf import settings
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connections
 from psycopg import pq
 
 # What libpq calls the two forms of a parameter or a column.
@@ -47,7 +47,10 @@ class Statement:
         return cls(text, tuple(names), b"recourse_" + sha256(text.encode()).hexdigest()[:16].encode())
 
 
-_prepared: WeakKeyDictionary[psycopg.Connection[Any], set[bytes]] = WeakKeyDictionary()
+# How to read each column of a statement's row.
+_Readers = tuple[Callable[[bytes], Any], ...]
+# What is prepared in each connection; None while it hasn't returned a row yet.
+_prepared: WeakKeyDictionary[psycopg.Connection[Any], dict[bytes, _Readers | None]] = WeakKeyDictionary()
 
 
 def fetch_one(statement: Statement, parameters: Mapping[str, Any]) -> tuple[Any, ...] | None:
@@ -56,6 +59,8 @@ def fetch_one(statement: Statement, parameters: Mapping[str, Any]) -> tuple[Any,
     Parameters are text, integers, bytes or None; so are the columns. `RECOURSE_PREPARED_STATEMENTS=0` is for
     poolers that can't keep prepared statements apart. Raises Django's database errors.
     """
+    # `django.db.connection` would look this up at every word below.
+    connection = connections[DEFAULT_DB_ALIAS]
     connection.ensure_connection()
     raw: psycopg.Connection[Any] = connection.connection
     given = [parameters[name] for name in statement.names]
@@ -67,7 +72,7 @@ def fetch_one(statement: Statement, parameters: Mapping[str, Any]) -> tuple[Any,
                 return cursor.execute(statement.text, given, prepare=False).fetchone()
         known = _prepared.get(raw)
         if known is None:
-            known = _prepared[raw] = set()
+            known = _prepared[raw] = {}
         with raw.lock:
             try:
                 return _execute(raw, statement, given, known)
@@ -80,15 +85,18 @@ def fetch_one(statement: Statement, parameters: Mapping[str, Any]) -> tuple[Any,
 
 
 def _execute(
-    raw: psycopg.Connection[Any], statement: Statement, given: Sequence[Any], known: set[bytes]
+    raw: psycopg.Connection[Any],
+    statement: Statement,
+    given: Sequence[Any],
+    known: dict[bytes, _Readers | None],
 ) -> tuple[Any, ...] | None:
     pgconn = raw.pgconn
     if statement.name not in known:
         _require_done(raw, pgconn.prepare(statement.name, statement.text.encode()))
-        known.add(statement.name)
+        known[statement.name] = None
     result = pgconn.exec_prepared(
         statement.name,
-        [_as_parameter(value) for value in given],
+        [value.encode() if type(value) is str else _as_parameter(value) for value in given],
         [_BINARY if isinstance(value, bytes) else _TEXT for value in given],
         _BINARY,
     )
@@ -96,9 +104,17 @@ def _execute(
         _require_done(raw, result)
     if not result.ntuples:
         return None
+    readers = known[statement.name]
+    if readers is None:
+        # A prepared statement's columns keep their types: the server refuses to run it otherwise.
+        readers = known[statement.name] = tuple(
+            _READ[result.ftype(column)] for column in range(result.nfields)
+        )
     return tuple(
-        None if (value := result.get_value(0, column)) is None else _READ[result.ftype(column)](value)
-        for column in range(result.nfields)
+        [
+            None if (value := result.get_value(0, column)) is None else read(value)
+            for column, read in enumerate(readers)
+        ]
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
-from django.db import IntegrityError, connection, transaction
+from django.db import DEFAULT_DB_ALIAS, IntegrityError, connection, connections, transaction
 from django.db.models import Max
 
 from runs import audit
@@ -122,7 +122,8 @@ def begin_send(
 def _require_own_transaction() -> None:
     # As `transaction.atomic(durable=True)` checks it, for a statement that commits by itself. The blocks that
     # Django's test cases put around a test don't count, there as here.
-    if connection.in_atomic_block and not getattr(connection.atomic_blocks[-1], "_from_testcase", False):
+    here = connections[DEFAULT_DB_ALIAS]
+    if here.in_atomic_block and not getattr(here.atomic_blocks[-1], "_from_testcase", False):
         raise RuntimeError("begin_send must not be called inside a transaction: its go would not be durable")
 
 
