@@ -12,6 +12,7 @@ from typing import Any, Final
 from django.db import transaction
 
 from reconciliation.decisions import find_case
+from reconciliation.states import TakenAs
 from reconciliation.work_models import CaseClaim
 from reconciliation.working import Worker, append_event, claim_of, lock_open, require_person, taken
 from runs.journal.evidence import storable_text
@@ -45,6 +46,7 @@ def assign_case(*, case_id: str, team: str | None, worker: Worker, assignee: Wor
             "number": number + 1,
             "actor": assignee.actor.id,
             "actor_name": storable_text(assignee.name)[:NAME_LENGTH],
+            "taken_as": TakenAs.CHOSEN,
             "given_by": "" if worker.actor.id == assignee.actor.id else _name(worker),
             "claimed_at": now,
             "used_at": now,

@@ -10,7 +10,7 @@ from django.db.models import Exists, OuterRef
 
 from reconciliation.models import Case
 from reconciliation.snoozing import awake
-from reconciliation.states import CaseState
+from reconciliation.states import CaseState, TakenAs
 from reconciliation.work_models import CaseClaim
 from reconciliation.working import Worker, claim_of, live_claims, put_claim, require_person
 from runs.locking import database_now
@@ -74,4 +74,6 @@ def _take_one(wanted: list[str], worker: Worker, tried: set[str]) -> CaseClaim |
             return None
         tried.add(case.pk)
         now = database_now()
-        return put_claim(case, worker, now) if claim_of(case_id=case.pk, now=now) is None else None
+        if claim_of(case_id=case.pk, now=now) is not None:
+            return None
+        return put_claim(case, worker, now, taken_as=TakenAs.NEXT)

@@ -120,6 +120,15 @@ class Truth(StrEnum):
     UNKNOWN = "unknown"
 
 
+class TakenAs(StrEnum):
+    """How a person came by their claim of a case, and so what ends it."""
+
+    # They chose the case, took it over or were given it: until they give it back, or it ends.
+    CHOSEN = "chosen"
+    # They asked for the next one, whichever it was: leaving its page gives it back as well.
+    NEXT = "next"
+
+
 class Then(StrEnum):
     """What an abandonment does to the run."""
 

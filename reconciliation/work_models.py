@@ -9,7 +9,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import F, Q
 
-from runs.models import ID_LENGTH, NAME_LENGTH
+from reconciliation.states import TakenAs
+from runs.models import ID_LENGTH, NAME_LENGTH, one_of
 
 
 class CaseClaim(models.Model):
@@ -24,6 +25,8 @@ class CaseClaim(models.Model):
     actor_name = models.CharField(max_length=NAME_LENGTH, blank=True)
     # Who gave it to them; empty where they took it themselves.
     given_by = models.CharField(max_length=NAME_LENGTH, blank=True, db_default="")
+    # One of `states.TakenAs`.
+    taken_as = models.CharField(max_length=10, db_default=TakenAs.CHOSEN.value)
     claimed_at = models.DateTimeField()
     # When the person last opened the page or did something there; an open page alone doesn't count.
     used_at = models.DateTimeField()
@@ -33,6 +36,7 @@ class CaseClaim(models.Model):
         constraints = [
             models.CheckConstraint(condition=Q(number__gte=1), name="case_claim_numbered_from_one"),
             models.CheckConstraint(condition=~Q(actor=""), name="case_claim_is_somebodys"),
+            models.CheckConstraint(condition=one_of("taken_as", TakenAs), name="case_claim_taken_as_known"),
             models.CheckConstraint(
                 condition=Q(used_at__gte=F("claimed_at"), until_at__gte=F("claimed_at")),
                 name="case_claim_ends_after_it_began",

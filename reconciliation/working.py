@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Final
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.db.models.functions import Greatest
+from django.db.models.functions import Greatest, Least
 
 from reconciliation.decisions import Forbidden, find_case
 from reconciliation.models import Case
-from reconciliation.states import CaseState
+from reconciliation.states import CaseState, TakenAs
 from reconciliation.work_models import CaseClaim, CasePresence
 from runs import audit
 from runs.actors import Actor, ActorKind
@@ -28,6 +28,9 @@ from runs.refusals import Invalid, Refusal
 
 # Long enough to phone a provider, short enough that a colleague needn't ask who went home.
 CLAIM_SECONDS: Final = 600
+# A page that was left: another of the person's, or its own sub-page, has so long to say that it is in use.
+# Longer than two of its questions, of which one may be lost.
+LEFT_SECONDS: Final = 40
 # A page that is open and that nobody has loaded or used for so long keeps nothing.
 UNUSED_SECONDS_MAX: Final = 3_600
 # Pages ask every 15 seconds: two in a row may be lost before somebody counts as gone.
@@ -148,6 +151,17 @@ def renew(*, case_id: str, worker: Worker, used: bool) -> bool:
     return bool(own.update(used_at=Greatest("used_at", used_at), until_at=Greatest("until_at", end)))
 
 
+def leave(*, case_id: str, worker: Worker) -> None:
+    """The person's page of the case was left: a claim that was simply the next one ends in a moment.
+
+    Unless a page of theirs says before that it is in use (`renew`): so it outlives a reload, the case's own
+    sub-pages and a second window. A claim of another kind, or another person's, stays as it is.
+    """
+    now = database_now()
+    own = live_claims(now).filter(case=case_id, actor=worker.actor.id, taken_as=TakenAs.NEXT)
+    own.update(until_at=Least("until_at", now + timedelta(seconds=LEFT_SECONDS)))
+
+
 def require_person(worker: Worker) -> None:
     """Raise `Forbidden` for anybody else."""
     if worker.actor.kind is not ActorKind.PERSON:
@@ -170,7 +184,13 @@ def _renewed(held: CaseClaim, now: datetime) -> CaseClaim:
 
 
 def put_claim(
-    case: Case, worker: Worker, now: datetime, *, reason: str = "", instead_of: CaseClaim | None = None
+    case: Case,
+    worker: Worker,
+    now: datetime,
+    *,
+    reason: str = "",
+    instead_of: CaseClaim | None = None,
+    taken_as: TakenAs = TakenAs.CHOSEN,
 ) -> CaseClaim:
     """Make the claim this person's. Needs the case's lock."""
     before = CaseClaim.objects.filter(case=case).values_list("number", flat=True).first()
@@ -179,6 +199,7 @@ def put_claim(
         "actor": worker.actor.id,
         "actor_name": storable_text(worker.name)[:NAME_LENGTH],
         "given_by": "",
+        "taken_as": taken_as,
         "claimed_at": now,
         "used_at": now,
         "until_at": now + timedelta(seconds=CLAIM_SECONDS),

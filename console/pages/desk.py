@@ -36,6 +36,7 @@ from reconciliation.working import (
     CaseTaken,
     ClaimGone,
     claim_case,
+    leave,
     release,
     take_over,
 )
@@ -77,6 +78,13 @@ def case_release(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResp
         return _refused(request, viewer, case_id, refusal.sentence, status=409)
     messages.info(request, "You gave the case back. Colleagues can claim it now.")
     return _back(case_id)
+
+
+@page("POST")
+def case_leaving(_request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
+    """The person left the case's page: what was claimed as the next one is soon for others again."""
+    leave(case_id=find_case(case_id, teams=viewer.teams).pk, worker=viewer.worker)
+    return HttpResponse(status=204)
 
 
 @page("POST", gives_back=True)

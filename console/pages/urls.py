@@ -32,6 +32,7 @@ urlpatterns = [
     path("cases/<str:case_id>/note/", desk.case_note, name="case_note"),
     path("cases/<str:case_id>/claim/", desk.case_claim, name="case_claim"),
     path("cases/<str:case_id>/claim/release/", desk.case_release, name="case_release"),
+    path("cases/<str:case_id>/claim/leaving/", desk.case_leaving, name="case_leaving"),
     path("cases/<str:case_id>/claim/takeover/", desk.case_takeover, name="case_takeover"),
     path("cases/<str:case_id>/decision/", case.case_decide, name="case_decide"),
     path("cases/<str:case_id>/lookup/", case.case_lookup, name="case_lookup"),

@@ -165,6 +165,28 @@ def copy(value: str, label: str) -> SafeString:
     )
 
 
+# The statuses under which a page of ours says why something was refused.
+_REFUSALS: Final = (400, 403, 404, 409, 413, 422, 423)
+
+
+@register.simple_tag
+def sends(href: str, target: str = "main") -> SafeString:
+    """The attributes of a form that a script sends without leaving the page: its answers land in `target`.
+
+    A refusal is a whole page, of which the middle is shown; without a script the browser shows all of it.
+    """
+    onto_page = "target:#main select:#main swap:outerHTML"
+    select = SafeString(' hx-select="#main"') if target == "main" else ""
+    return format_html(
+        'hx-post="{}" hx-target="#{}"{} hx-swap="{}"{}',
+        href,
+        target,
+        select,
+        "outerHTML" if target == "main" else "innerHTML",
+        format_html_join("", ' hx-status:{}="{}"', ((status, onto_page) for status in _REFUSALS)),
+    )
+
+
 @register.filter
 def times(count: int) -> range:
     """A range to repeat a glyph; more than six glyphs are no picture any more."""

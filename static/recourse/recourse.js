@@ -1,6 +1,5 @@
 // What a script adds to pages that already work without one: a ticking clock and countdowns, copying,
-// the dialog, the keyboard, and the word that the connection is lost. Nothing here decides, formats money
-// or sends a decision. External file only: the content security policy allows no inline script.
+// the dialog and the keyboard. Nothing here decides, formats money or sends a decision. External file only: the content security policy allows no inline script.
 "use strict";
 
 (() => {
@@ -8,9 +7,6 @@
   const MINUTE_SECONDS = 60;
   const HOUR_SECONDS = 3600;
   const DAY_SECONDS = 86400;
-  // Often enough to be believed, seldom enough for a thousand open tabs.
-  const LIVE_EVERY_MS = 15000;
-  const LIVE_TIMEOUT_MS = 8000;
   const COPIED_FOR_MS = 1500;
 
   // The server's clock, as far as this page knows: people's computers are minutes off.
@@ -126,6 +122,11 @@
     if (dialog?.querySelector("form") && place === dialog && !dialog.open) {
       open(dialog);
     } else if (place && place !== dialog) {
+      if (dialog?.open && !place.isConnected) {
+        // The answer to what was sent from the dialog is in the page behind it.
+        dialog.close();
+        dialog.replaceChildren();
+      }
       focusNews(document.getElementById("main"));
     }
     showCopyButtons(document);
@@ -288,61 +289,6 @@
     if (act?.()) event.preventDefault();
   });
 
-  // ------------------------------------------------------------ is the console still there?
-
-  const live = document.getElementById("live");
-  const lostBanner = document.getElementById("lost");
-  let lost = false;
-
-  function say(reachable) {
-    if (!live) return;
-    const text = live.querySelector(".live__text");
-    live.classList.toggle("live--on", reachable);
-    live.classList.toggle("live--lost", !reachable);
-    text.textContent = reachable ? live.dataset.on : live.dataset.lost;
-    if (lost === !reachable) return;
-    lost = !reachable;
-    if (lostBanner) {
-      lostBanner.textContent = lost ? lostBanner.dataset.text : "";
-      lostBanner.classList.toggle("vh", !lost);
-      lostBanner.classList.toggle("lost", lost);
-    }
-  }
-
-  async function ask() {
-    if (document.hidden) return;
-    try {
-      const response = await fetch(body.dataset.live, {
-        method: "HEAD", cache: "no-store", signal: AbortSignal.timeout(LIVE_TIMEOUT_MS),
-      });
-      say(response.ok);
-    } catch {
-      say(false);
-    }
-  }
-
-  if (body.dataset.live) {
-    ask();
-    setInterval(ask, LIVE_EVERY_MS);
-    window.addEventListener("offline", () => say(false));
-    window.addEventListener("online", ask);
-    document.addEventListener("visibilitychange", ask);
-  }
-
-  // A decision sent into the void would leave the person without their text and without an answer.
-  document.addEventListener("submit", (event) => {
-    if (!event.target.matches?.("form[data-holds]")) return;
-    if (lost) {
-      event.preventDefault();
-      event.stopImmediatePropagation();
-      lostBanner?.scrollIntoView({ block: "center" });
-    }
-  }, true);
-
-  document.addEventListener("htmx:error", () => {
-    if (body.dataset.live) ask();
-  });
-
   // ------------------------------------------------------------ pausing what refreshes itself
 
   // After so long without a look at the server's list, its age is said in amber.
@@ -353,6 +299,7 @@
 
   function sayAge() {
     if (!readAt) return;
+    const lost = body.dataset.reach === "lost";
     const age = serverNow() - Date.parse(readAt.querySelector("time").dateTime);
     readAt.classList.toggle("tone-amber", lost || age > STALE_AFTER_MS);
     readAt.querySelector("[data-stale]").hidden = !(lost || age > STALE_AFTER_MS);

@@ -23,7 +23,7 @@ from console.pages.shapes import (
 from console.queries.desk import Desk
 from reconciliation.models import Case
 from reconciliation.notes import NOTE_LENGTH_MAX
-from reconciliation.states import CaseKind, CaseState
+from reconciliation.states import CaseKind, CaseState, TakenAs
 from reconciliation.work_models import CaseClaim, CasePresence
 from reconciliation.working import REASON_LENGTH_MIN
 from runs.ids import new_id
@@ -78,6 +78,7 @@ def desk_view(case: Case, desk: Desk, *, actor: str, may_work: bool, draft: Work
         live_href=reverse("case_desk", args=[case.pk]),
         claim_href=reverse("case_claim", args=[case.pk]) if may_work and claim is None else "",
         release_href=reverse("case_release", args=[case.pk]) if mine else "",
+        leave_href=reverse("case_leaving", args=[case.pk]) if mine and ends_on_leaving(claim) else "",
         takeover_href=reverse("case_takeover", args=[case.pk]) if may_work and others else "",
         takeover_number=claim.number if claim is not None else 0,
         takeover_reason=draft.takeover,
@@ -140,8 +141,12 @@ def desk_lines(desk: Desk, *, actor: str) -> Phrase:
     elif claim.actor == actor:
         parts += [Strong("You work on this case"), ". The claim ends "]
         parts += [Until(claim.until_at), ", unless this page stays in use."]
+        if ends_on_leaving(claim):
+            parts.append(" Leaving it gives the case back.")
     else:
-        parts += [Strong(f"{name_of(claim)} works on this case"), ". The claim ends "]
+        unopened = claim.given_by and claim.used_at == claim.claimed_at
+        given = f"{claim.given_by} gave this case to {name_of(claim)}"
+        parts += [Strong(given if unopened else f"{name_of(claim)} works on this case"), ". The claim ends "]
         parts += [
             Until(claim.until_at),
             ", unless it is kept in use. You can decide all the same: whoever is first has decided.",
@@ -153,6 +158,11 @@ def desk_lines(desk: Desk, *, actor: str) -> Phrase:
         more = f" and {len(looking) - _NAMES_MAX} more" if len(looking) > _NAMES_MAX else ""
         parts.append(f" Also looking at it: {shown}{more}.")
     return tuple(parts)
+
+
+def ends_on_leaving(claim: CaseClaim | None) -> bool:
+    """Whether the claim is given back by leaving the page."""
+    return claim is not None and claim.taken_as == TakenAs.NEXT
 
 
 def unchanged_banner(sentence: str, *, kept: bool) -> Banner:

@@ -285,6 +285,8 @@ class DeskView:
     live_href: str = ""
     claim_href: str = ""
     release_href: str = ""
+    # Told when the page is left; "" where that changes nothing.
+    leave_href: str = ""
     takeover_href: str = ""
     takeover_number: int = 0
     takeover_reason: str = ""
