@@ -178,6 +178,7 @@ RECOURSE_APP_GROUP = "recourse_app"
 APPEND_ONLY_TABLES = [
     "runs_auditleaf",
     "reconciliation_casenote",
+    "reconciliation_caseattachment",
     "reconciliation_tightening",
     "reconciliation_declaration",
     "reconciliation_bulkitem",
@@ -210,6 +211,9 @@ STORAGES = {
 
 # The largest body that the API may take in before it says 413 itself; the JSON reader has its own bound.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
+# Files are attached to cases one at a time, and held in memory up to the most that is taken.
+DATA_UPLOAD_MAX_NUMBER_FILES = 1
+FILE_UPLOAD_HANDLERS = ["console.uploads.BoundedUpload"]
 # How many callers one process lets wait for claimable runs; each holds a thread while it waits, so this
 # stays below the web server's threads. Whoever comes beyond it is answered at once.
 RECOURSE_WAITERS_MAX = int(number("RECOURSE_WAITERS_MAX", default=4, minimum=0))

@@ -41,6 +41,19 @@ class Attached:
     replayed: bool
 
 
+def says_digest(*, actor: Actor, summary: str, reference: str, body: bytes) -> str:
+    """The digest over what an attachment says: the same words and bytes by the same person are the same."""
+    return canonicalise(
+        {
+            "kind": str(EvidenceKind.ATTACHMENT),
+            "by": actor.id,
+            "summary": summary,
+            "reference": reference,
+            "body": digest(body) if body else "",
+        }
+    ).digest
+
+
 def attach(
     *, case_id: str, team: str | None, actor: Actor, summary: str, reference: str = "", body: bytes = b""
 ) -> Attached:
@@ -60,15 +73,7 @@ def attach(
             bytes_max=BODY_BYTES_MAX,
             bytes_seen=len(body),
         )
-    says = canonicalise(
-        {
-            "kind": str(EvidenceKind.ATTACHMENT),
-            "by": actor.id,
-            "summary": summary,
-            "reference": reference,
-            "body": digest(body) if body else "",
-        }
-    ).digest
+    says = says_digest(actor=actor, summary=summary, reference=reference, body=body)
     found = find_case(case_id=case_id, team=team)
     with transaction.atomic():
         locked = lock_operation(operation_id=found.operation_id, team=team)

@@ -10,6 +10,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+import reconciliation.attachment_models
 import reconciliation.bulk_models
 import reconciliation.webhook_models
 import reconciliation.work_models  # noqa: F401

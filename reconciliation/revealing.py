@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
 from django.db import transaction
 
+from reconciliation.attachment_models import CaseAttachment
 from reconciliation.decisions import Forbidden, find_case
 from reconciliation.models import Case
 from reconciliation.providers import registry
@@ -63,6 +64,8 @@ class Part:
     length: int
     digest: str
     stored: Stored
+    # Only the beginning of it is here; its own page has all of it.
+    is_beginning: bool = False
     redactor: Redactor = field(repr=False)
 
     @property
@@ -125,13 +128,20 @@ def body_part(evidence: Evidence, redactor: Redactor) -> Part | None:
     kept_out = EvidenceKind(evidence.kind) in _REMOVED_BEFORE
     return Part(
         name=evidence.pk,
-        title="Body",
+        title="Attached text" if attachment_of(evidence) else "Body",
         content=bytes(evidence.body),
         length=evidence.body_length,
         digest=evidence.body_digest,
         stored=Stored.WITHOUT_SECRETS if kept_out else Stored.AS_IT_CAME,
+        is_beginning=bool(attachment_of(evidence)) and evidence.body_length > len(evidence.body),
         redactor=redactor.keeping(evidence.reference),
     )
+
+
+def attachment_of(evidence: Evidence) -> dict[str, Any]:
+    """What is on record of the file that this evidence is: name, type, length, sha256; {} if it is none."""
+    attached: Any = evidence.seen.get("attachment") if isinstance(evidence.seen, dict) else None
+    return attached if isinstance(attached, dict) else {}
 
 
 def seen_part(evidence: Evidence, redactor: Redactor) -> Part | None:
@@ -169,7 +179,13 @@ def _find(operation: Operation, name: str) -> Part | None:
     evidence = Evidence.objects.filter(operation=operation, pk=name.removesuffix(SEEN_SUFFIX)).first()
     if evidence is None:
         return None
-    return seen_part(evidence, redactor) if name.endswith(SEEN_SUFFIX) else body_part(evidence, redactor)
+    if name.endswith(SEEN_SUFFIX):
+        return seen_part(evidence, redactor)
+    part = body_part(evidence, redactor)
+    if part is not None and part.is_beginning:
+        whole = CaseAttachment.objects.get(evidence=evidence)
+        part = replace(part, content=bytes(whole.content), is_beginning=False)
+    return part
 
 
 def reveal(*, case_id: str, team: str | None, worker: Worker, name: str, reason: str) -> Part:

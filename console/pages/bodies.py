@@ -49,17 +49,19 @@ def case_body_reveal(request: HttpRequest, viewer: Viewer, case_id: str, name: s
     reason = clean(request.POST.get("reason", ""))[: REASON_LENGTH_MAX * 4]
     if is_given_back(request):
         return _show(request, viewer, found, part, reason=reason)
+    if is_given_back(request):
+        return _show(request, viewer, found, part, reason=reason)
     why_not = viewer.why_not(Deed.REVEAL)
     if why_not:
-        banner = unchanged_banner(why_not, kept=False)
-        return _show(request, viewer, found, part, banner=banner, status=403)
+        banner = unchanged_banner(why_not, kept=True)
+        return _show(request, viewer, found, part, reason=reason, banner=banner, status=403)
     try:
         shown = reveal(case_id=found.pk, team=found.team_id, worker=viewer.worker, name=name, reason=reason)
     except Invalid as refusal:
         return _show(request, viewer, found, part, reason=reason, error=refusal.sentence, status=422)
     except NothingHidden as refusal:
-        banner = unchanged_banner(refusal.sentence, kept=False)
-        return _show(request, viewer, found, part, banner=banner, status=409)
+        banner = unchanged_banner(refusal.sentence, kept=True)
+        return _show(request, viewer, found, part, reason=reason, banner=banner, status=409)
     if request.POST.get("as") == "file":
         return inert_file(shown.content, name=f"{shown.name}.txt")
     return _show(request, viewer, found, shown, revealed=True)

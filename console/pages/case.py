@@ -11,6 +11,7 @@ from console.access import Deed
 from console.pages.drafts import shown_facts, take_draft
 from console.pages.forms import DecisionForm, idempotency_key_of, read_form
 from console.pages.guards import Viewer, is_given_back, page, wants_partial
+from console.pages.present.attaching import attach_form
 from console.pages.present.case import case_page
 from console.pages.present.desk import WorkDraft, has_form_for
 from console.pages.present.review import (
@@ -22,7 +23,7 @@ from console.pages.present.review import (
     review_page,
     stale_banner,
 )
-from console.pages.shapes import Banner, FieldError
+from console.pages.shapes import AttachForm, Banner, FieldError
 from console.queries.cases import CaseRead, find_case, read_case, standing_of
 from reconciliation.decisions import ActionLocked, DecisionStale, Forbidden, KeyReused, decide
 from reconciliation.lookups import ask_again
@@ -237,6 +238,7 @@ def show_case(
     status: int = 200,
     template: str = "case.html",
     work: WorkDraft | None = None,
+    attach: AttachForm | None = None,
 ) -> HttpResponse:
     """The page of the case as read, with what the person had typed and what came of it."""
     shown = case_page(
@@ -251,7 +253,11 @@ def show_case(
         actor=viewer.actor.id,
         work_why_not=viewer.why_not(Deed.WORK),
         work=work,
+        attach=None if viewer.why_not(Deed.ATTACH) else attach or attach_form(read.case),
         kept=kept_facts(form) if form.fields else (),
     )
-    typed_kept = shown_facts(request.POST) if work is not None and not has_form_for(shown, work) else ()
+    lost = (work is not None and not has_form_for(shown, work)) or (
+        attach is not None and shown.attach is None
+    )
+    typed_kept = shown_facts(request.POST) if lost else ()
     return render(request, template, {"page": shown, "typed_kept": typed_kept}, status=status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from console.pages import (
+    attaching,
     bodies,
     case,
     declaring,
@@ -37,6 +38,12 @@ urlpatterns = [
     path("cases/<str:case_id>/decision/", case.case_decide, name="case_decide"),
     path("cases/<str:case_id>/lookup/", case.case_lookup, name="case_lookup"),
     path("cases/<str:case_id>/withdrawal/", case.case_withdraw, name="case_withdraw"),
+    path("cases/<str:case_id>/attachments/", attaching.case_attach, name="case_attach"),
+    path(
+        "cases/<str:case_id>/attachments/<str:evidence_id>/",
+        attaching.case_attachment,
+        name="case_attachment",
+    ),
     path("cases/<str:case_id>/bodies/<str:name>/", bodies.case_body, name="case_body"),
     path("cases/<str:case_id>/bodies/<str:name>/file/", bodies.case_body_file, name="case_body_file"),
     path("cases/<str:case_id>/bodies/<str:name>/hidden/", bodies.case_body_reveal, name="case_body_reveal"),

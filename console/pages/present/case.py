@@ -19,6 +19,7 @@ from console.pages.present.panel import panel_of, selectable
 from console.pages.present.timeline import history_href, note_of, timeline_of
 from console.pages.present.verdict import state_badge, verdict_of
 from console.pages.shapes import (
+    AttachForm,
     Banner,
     CasePage,
     Code,
@@ -88,6 +89,7 @@ def case_page(
     actor: str,
     work_why_not: str = "",
     work: WorkDraft | None = None,
+    attach: AttachForm | None = None,
 ) -> CasePage:
     """Everything that the page shows; `…_why_not` is "" for what this person may do."""
     case, operation, run = read.case, read.operation, read.run
@@ -142,6 +144,7 @@ def case_page(
             read.case, read.desk, actor=actor, may_work=not work_why_not, draft=work or WorkDraft()
         ),
         snooze=snooze_view(case, read.desk, may_work=not work_why_not, draft=work or WorkDraft()),
+        attach=attach,
         note=note_form(case, draft=work or WorkDraft()) if not work_why_not else None,
     )
 

@@ -6,13 +6,16 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, Final
 
+from django.urls import reverse
+
+from console.pages.present.attaching import MEDIA_TYPES
 from console.pages.present.jsons import part_view
 from console.pages.present.marks import FINDINGS, plural
-from console.pages.shapes import Code, EvidenceItem, JsonView, Phrase, Since, Tone
+from console.pages.shapes import Code, EvidenceItem, FileLink, JsonView, Phrase, Since, Tone
 from console.queries.cases import CaseRead
 from console.queries.people import Names
 from reconciliation.providers.redaction import Redactor
-from reconciliation.revealing import body_part, redactor_of, seen_part
+from reconciliation.revealing import attachment_of, body_part, redactor_of, seen_part
 from runs.models import Evidence
 from runs.states import Claim, EvidenceKind
 
@@ -55,6 +58,9 @@ def _item(evidence: Evidence, earlier: list[Evidence], read: CaseRead, redactor:
         shown = FINDINGS.get(evidence.finding)
         title = f"Lookup: {shown.word.lower() if shown else evidence.finding}"
         icon, tone = (shown.icon, shown.tone) if shown else ("scan-search", "grey")
+    elif attachment_of(evidence):
+        title = f"Attached by {read.names.of(evidence.actor_kind, evidence.actor)}"
+        icon, tone = "paperclip", "violet"
     else:
         title = f"{_KINDS[kind]}: {_claim_in_words(evidence)}"
         icon, tone = _REPORT_LOOKS[Claim(evidence.claim)]
@@ -79,6 +85,23 @@ def _item(evidence: Evidence, earlier: list[Evidence], read: CaseRead, redactor:
         at=evidence.recorded_at,
         source=_source(evidence, read.names),
         bodies=tuple(_bodies(evidence, read.case.pk, redactor)),
+        file=_file(evidence, read.case.pk),
+    )
+
+
+def _file(evidence: Evidence, case_id: str) -> FileLink | None:
+    """The download of an attached file; a text's is on its own page, where what is hidden in it is."""
+    attached = attachment_of(evidence)
+    if not attached:
+        return None
+    media_type = str(attached.get("type", ""))
+    is_shown = bool(evidence.body)
+    return FileLink(
+        href="" if is_shown else reverse("case_attachment", args=[case_id, evidence.pk]),
+        name=str(attached.get("name", "")) or ("a text" if is_shown else "a file"),
+        kind=MEDIA_TYPES.get(media_type, media_type),
+        bytes_total=int(attached.get("length", 0)),
+        digest=str(attached.get("sha256", "")),
     )
 
 

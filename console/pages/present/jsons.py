@@ -119,7 +119,9 @@ def _notes(part: Part, *, revealed: bool) -> Iterable[str]:
         yield f"{removed} before this was stored. Nobody can show {'it' if one else 'them'}."
     elif part.stored is Stored.WITHOUT_SECRETS:
         yield "Secrets would have been removed before this was stored; there were none."
-    if not part.is_whole:
+    if part.is_beginning:
+        yield "The beginning; its own page has all of it."
+    elif not part.is_whole:
         kept = len(part.content)
         yield f"Only the first {kept:,} of {part.length:,} bytes were kept; the digest is over all of them."
     names = repeated_names(part.redacted)

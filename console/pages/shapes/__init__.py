@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from console.pages.shapes.case import (
     ActionView,
+    AttachForm,
     BodyPage,
     CasePage,
     Change,
@@ -29,6 +30,7 @@ from console.pages.shapes.case import (
     Draft,
     EvidenceItem,
     FieldError,
+    FileLink,
     HiddenField,
     NoteForm,
     Option,
@@ -121,6 +123,7 @@ __all__ = [
     "ActionView",
     "Actor",
     "Answer",
+    "AttachForm",
     "AxisLabel",
     "Badge",
     "Banner",
@@ -147,6 +150,7 @@ __all__ = [
     "EvidenceItem",
     "Fact",
     "FieldError",
+    "FileLink",
     "Filter",
     "HiddenField",
     "JsonView",

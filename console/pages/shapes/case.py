@@ -87,6 +87,17 @@ class DiffView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class FileLink:
+    """A file that somebody attached; `href` downloads it, "" where its text is among the bodies."""
+
+    href: str
+    name: str
+    kind: str
+    bytes_total: int
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class EvidenceItem:
     """One piece of evidence. Its id is the anchor `#<evidence_id>` that other parts of the page link to."""
 
@@ -98,6 +109,7 @@ class EvidenceItem:
     at: datetime
     source: str = ""
     bodies: tuple[JsonView, ...] = ()
+    file: FileLink | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -273,6 +285,28 @@ class NoteForm:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class AttachForm:
+    """The form under the evidence. Posts `summary`, `file` or `text`, and `key` to `href`, as multipart.
+
+    A browser gives no file back to a form, so a refusal says that it has to be chosen again.
+    """
+
+    href: str
+    key: str
+    accept: str
+    taken: str
+    summary: str = ""
+    text: str = ""
+    errors: tuple[FieldError, ...] = ()
+    file_again: bool = False
+
+    @property
+    def error_fields(self) -> frozenset[str]:
+        """The ids of fields in error, for the template's marks."""
+        return frozenset(error.field for error in self.errors)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DeskView:
     """Who works on the case and who looks at it, and what this person can do about that.
 
@@ -339,6 +373,7 @@ class CasePage:
     mobile_note: str = ""
     desk: DeskView | None = None
     note: NoteForm | None = None
+    attach: AttachForm | None = None
     snooze: SnoozeView | None = None
 
 

@@ -119,7 +119,8 @@ def test_other_roles_are_shown_nothing_hidden(login: Login, role: Role) -> None:
 
 def test_what_is_hidden_has_no_address(kim: Client, login: Login) -> None:
     opened = cases.needs_decision(PAID)
-    assert kim.get(path(opened, what="hidden/")).status_code == 405
+    asked = kim.get(path(opened, what="hidden/"))
+    assert (asked.status_code, asked.headers["Location"]) == (302, path(opened))
     assert kim.get(path(opened) + "?reveal=1&reason=because+I+can").context["page"].revealed is False
     outsider = login(Role.OPERATOR, name="out", team="other")
     assert outsider.post(path(opened, what="hidden/"), {"reason": WHY}).status_code == 404
