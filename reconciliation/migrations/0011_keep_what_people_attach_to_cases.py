@@ -32,7 +32,7 @@ DROP FUNCTION reconciliation_attachments_refuse();
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("reconciliation", "0009_work_on_many_cases_at_once"),
+        ("reconciliation", "0010_end_a_claim_that_was_the_next_by_leaving"),
         ("runs", "0008_freeze_sending_after_a_restore"),
     ]
 
