@@ -223,6 +223,11 @@ def differences(kinds: Sequence[Kind]) -> tuple[str, ...]:
     return tuple(name for name, values in pairs.items() if len(values) > 1)
 
 
+def listed_in_words(names: Sequence[str]) -> str:
+    """ "provider", "provider and verdict", "provider, verdict and allowed actions"."""
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
 # --- Start and stop -----------------------------------------------------------------------------------------
 
 
@@ -240,7 +245,7 @@ def start(*, job_id: str, worker: Worker, wanted: Wanted) -> BulkJob:
         if len(kinds) > 1:
             differs = differences(kinds)
             raise NotAlike(
-                f"These cases differ in {' and '.join(differs)}: no one decision fits them all.",
+                f"These cases differ in {listed_in_words(differs)}: no one decision fits them all.",
                 differs=list(differs),
             )
     with transaction.atomic():

@@ -58,7 +58,7 @@ def shell_of(request: HttpRequest) -> Shell:
     match = request.resolver_match
     name = (match.url_name or "") if match else ""
     section: Literal["queue", "runs", "effects", "providers", ""] = ""
-    if name == "queue" or name.startswith("case"):
+    if name == "queue" or name.startswith(("case", "bulk")):
         section = "queue"
     elif name.startswith("run"):
         section = "runs"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
@@ -20,6 +20,7 @@ from reconciliation.models import Case, Lookup
 from reconciliation.overview import Overview, answers_of
 from reconciliation.snoozing import asleep, awake, is_asleep
 from reconciliation.states import CaseState
+from reconciliation.work_models import CaseClaim
 from reconciliation.working import live_claims
 from runs.locking import database_now
 from runs.models import Flow, ProviderAccount
@@ -108,6 +109,8 @@ class Row:
     payload: bytes
     # The name of whoever works on it, "" for nobody.
     claimant: str = ""
+    # Who gave it to them, until they have looked at it.
+    given_by: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +211,13 @@ def _of_named(named: Named) -> Q:
     return Q(pk__in=named.cases) | Q(operation__in=named.operations) | Q(run__in=named.runs)
 
 
-def _page_ids(teams: Sequence[str], asked: Asked, condition: Q) -> list[str]:
+def ids_matching(*, teams: Sequence[str], asked: Asked, rows_max: int) -> list[str]:
+    """The first ids of everything that the filters let through, in the order of the list, from its top."""
+    condition = _condition(asked, teams, database_now())
+    return [] if condition is None else _page_ids(teams, replace(asked, after=""), condition, rows_max)
+
+
+def _page_ids(teams: Sequence[str], asked: Asked, condition: Q, rows_max: int = PAGE_ROWS + 1) -> list[str]:
     """The ids of one page and one more, in order; each team read by its index, then merged."""
     state = _STATES[asked.view]
     order = _ORDERS[state]
@@ -218,7 +227,7 @@ def _page_ids(teams: Sequence[str], asked: Asked, condition: Q) -> list[str]:
     def of_team(team: str) -> QuerySet[Case, Any]:
         return Case.objects.filter(condition, team=team).order_by(*order)
 
-    return merged_ids(teams, of_team, order, PAGE_ROWS + 1)
+    return merged_ids(teams, of_team, order, rows_max)
 
 
 def merged_ids(
@@ -297,19 +306,29 @@ def _rows(ids: Sequence[str], now: datetime) -> tuple[Row, ...]:
     overviews = answers_of(listed, now=now)
     latest = Lookup.objects.filter(case__in=ids).order_by("case", "-number").distinct("case")
     looked: dict[str, datetime] = dict(latest.values_list("case_id", "asked_at"))
-    claims = live_claims(now).filter(case__in=ids).values_list("case_id", "actor", "actor_name")
-    claimants = {case_id: name or actor for case_id, actor, name in claims}
+    # On a case that is resolved nobody works any more.
+    claims = {one.case_id: one for one in live_claims(now).filter(case__in=ids)}
     return tuple(
         Row(
             case=case,
             overview=overviews[case.pk],
             looked_up_at=looked.get(case.pk),
             payload=bytes(case.small_payload or b""),
-            # On a case that is resolved nobody works any more.
-            claimant="" if case.state == CaseState.RESOLVED else claimants.get(case.pk, ""),
+            **_hands(claims.get(case.pk) if case.state != CaseState.RESOLVED else None),
         )
         for case in listed
     )
+
+
+def _hands(claim: CaseClaim | None) -> dict[str, str]:
+    """Who has the case, and who gave it to them while they haven't opened it."""
+    if claim is None:
+        return {}
+    unopened = claim.used_at == claim.claimed_at
+    return {
+        "claimant": claim.actor_name or claim.actor,
+        "given_by": claim.given_by if unopened else "",
+    }
 
 
 # --- Around the list --------------------------------------------------------------------------------------

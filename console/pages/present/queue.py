@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final
@@ -11,6 +12,7 @@ from django.urls import reverse
 
 from console.pages import wording
 from console.pages.present import naming
+from console.pages.present.bulk import bar_of
 from console.pages.present.marks import (
     FINDINGS,
     NEEDS,
@@ -40,6 +42,7 @@ from console.pages.shapes import (
 from console.queries.backlog import COUNT_MAX, Backlog
 from console.queries.queue import Asked, Listed, Row, View
 from reconciliation.accounts import is_declared
+from reconciliation.bulk_models import BulkDeed
 from reconciliation.states import CaseState, Need, Resolution
 from runs.canonical import parse
 from runs.refusals import Refusal
@@ -57,8 +60,13 @@ _SNOOZED_LEAD: Final = (
 )
 
 
-def queue_page(listed: Listed, address: Address, *, saved: SavedViews) -> QueuePage:
-    """Lay out one page; every link that stays in the queue keeps the filters of the address."""
+def queue_page(
+    listed: Listed, address: Address, *, saved: SavedViews, deeds: Sequence[BulkDeed] = ()
+) -> QueuePage:
+    """Lay out one page; every link that stays in the queue keeps the filters of the address.
+
+    `deeds` is what the person may do with several cases at once; with what is resolved nothing is done.
+    """
     asked, backlog = address.asked, listed.backlog
     shown = len(listed.rows)
     return QueuePage(
@@ -78,6 +86,7 @@ def queue_page(listed: Listed, address: Address, *, saved: SavedViews) -> QueueP
         poll_href=f"{reverse('queue_news')}?{urlencode({**address.words, 'since': listed.now.isoformat()})}",
         next=_next(listed, address),
         empty=None if shown else empty_of(address, backlog),
+        bulk=bar_of(deeds if shown and asked.view is not View.RESOLVED else (), query=address.query),
     )
 
 
@@ -176,6 +185,7 @@ def _row(row: Row, now: datetime) -> QueueRow:
         note=note,
         note_tone=tone,
         claimant=row.claimant,
+        given_by=row.given_by,
     )
 
 

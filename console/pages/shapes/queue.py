@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from console.pages.shapes.bulk import BulkBar
 from console.pages.shapes.parts import Badge, Choice, Counts, EmptyState, Filter, KeyWindow, NextPage, Tab
 from console.pages.shapes.text import Answer, Phrase, Tone
 from runs.money import Money
@@ -56,6 +57,8 @@ class QueueRow:
     note_tone: Tone | None = None
     # The name of whoever works on it now.
     claimant: str = ""
+    # Who gave it to them, while they haven't looked at it.
+    given_by: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,3 +136,5 @@ class QueuePage:
     poll_href: str = ""
     next: NextPage | None = None
     empty: EmptyState | None = None
+    # What may be done with chosen rows; None where nothing is chosen.
+    bulk: BulkBar | None = None
