@@ -6,12 +6,10 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 from django.db.models.functions import Now
-from django.db.models.lookups import Exact
 
-from runs.constraints import AllOf, NotEmpty, OneOf, both_or_neither, is_set
-from runs.models.columns import DIGEST_LENGTH, ID_LENGTH, NAME_LENGTH, TURN_ORDERS, one_of, words
+from runs.models.columns import DIGEST_LENGTH, ID_LENGTH, NAME_LENGTH, TURN_ORDERS, one_of
 from runs.models.parties import Approval, Flow, FlowVersion, Team
-from runs.states import RUN_ENDED, LeaseEnd, PauseReason, RunState
+from runs.states import RUN_ENDED, LeaseEnd, RunState
 
 # In the order of the states, which a migration is compared with.
 RUN_ENDED_STATES = [str(state) for state in RunState if state in RUN_ENDED]
@@ -74,23 +72,11 @@ class Run(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["flow", "external_id"], name="run_external_id_once_in_flow"),
-            # Few and compact: every effect writes this row twice (`runs.constraints`).
+            # Few and compact: every effect writes this row twice (`runs.constraints`). A value's own limits
+            # are its column's domain, and what holds a state together is the trigger `run_state_whole`, which
+            # no effect sets off (migration 0009).
             models.CheckConstraint(
-                condition=Q(OneOf("state", words(RunState)))
-                & Q(both_or_neither(OneOf("state", RUN_ENDED_STATES), is_set("ended_at")))
-                & Q(both_or_neither(Exact(F("state"), "paused"), is_set("paused_at")))
-                & Q(both_or_neither(Exact(F("state"), "paused"), NotEmpty("paused_reasons")))
-                & Q(AllOf("paused_reasons", words(PauseReason)))
-                # A lease is whole, and only an open run has one.
-                & Q(both_or_neither(is_set("lease_token"), is_set("lease_expires_at")))
-                & (Q(lease_token__isnull=True) | Q(state="open")),
-                name="run_state_whole",
-            ),
-            models.CheckConstraint(
-                condition=Q(OneOf("turn_parallel", TURN_ORDERS))
-                & Q(turn_settled__lte=F("turn_calls"), in_doubt_count__gte=0)
-                & Q(turn_settled_through__gte=0, turn_settled_through__lte=F("turn_settled"))
-                & Q(budget_reserved_minor__gte=0, budget_spent_minor__gte=0, budget_held_minor__gte=0)
+                condition=Q(turn_settled__lte=F("turn_calls"), turn_settled_through__lte=F("turn_settled"))
                 & (Q(budget_limit_minor__isnull=True) | ~Q(budget_currency="")),
                 name="run_counters_whole",
             ),
