@@ -15,6 +15,8 @@ from django.db import IntegrityError, transaction
 
 from reconciliation import cases, retries
 from reconciliation.accounts import is_declared, not_comparable
+from reconciliation.choosing import chosen_receipt, why_not_chosen
+from reconciliation.facts import SeenReceipt
 from reconciliation.gathering import Judged, judge_now
 from reconciliation.models import Case, Decision
 from reconciliation.permissions import ActionStatus
@@ -369,13 +371,29 @@ def _receipt_to_confirm(
     given = asked.receipt or GivenReceipt()
     if given.body:
         return _attach_given(locked, judged, status, actor, given)
+    receipt = receipt_on_record(locked.operation, judged, status, given)
+    return Evidence.objects.get(pk=receipt.evidence_id), receipt.reference
+
+
+def receipt_on_record(
+    operation: Operation, judged: Judged, status: ActionStatus, given: GivenReceipt
+) -> SeenReceipt:
+    """The receipt on record that one person may confirm with; if one was named, it and no other.
+
+    Raises `Invalid` if no evidence names it or it can't confirm, `ActionLocked` where choosing takes two.
+    """
+    receipt = chosen_receipt(
+        operation=operation,
+        facts=judged.facts,
+        evidence_id=given.evidence_id,
+        reference=given.reference,
+    )
+    why = why_not_chosen(receipt) if receipt is not None else ""
     if status.permission is Permission.SECOND_PERSON:
-        raise needs_second_person(status)
-    for receipt in judged.facts.receipts:
-        named = given.reference in ("", receipt.reference) and given.evidence_id in ("", receipt.evidence_id)
-        if receipt.matches and named and not receipt.confirmed_other:
-            return Evidence.objects.get(pk=receipt.evidence_id), receipt.reference
-    raise Invalid("The receipt must be one that is on record and matches.", where="receipt")
+        raise needs_second_person(status, why)
+    if receipt is None or why:
+        raise Invalid(why or "The receipt must be one that is on record and matches.", where="receipt")
+    return receipt
 
 
 def match_given(operation: Operation, judged: Judged, given: GivenReceipt) -> ReceiptMatch:

@@ -15,6 +15,7 @@ from reconciliation.decisions import (
     locked_refusal,
     match_given,
     needs_second_person,
+    receipt_on_record,
     refuse_stale,
     require_console_may_send,
 )
@@ -25,7 +26,6 @@ from reconciliation.states import Action, Permission
 from runs.actors import Actor, ActorKind
 from runs.models import Operation
 from runs.money import Money
-from runs.refusals import Invalid
 from runs.states import Executor
 
 
@@ -35,6 +35,7 @@ class Reviewed:
 
     status: ActionStatus
     reference: str = ""
+    evidence_id: str = ""
     amount: Money | None = None
 
 
@@ -65,14 +66,8 @@ def _review_receipt(
     operation: Operation, judged: Judged, status: ActionStatus, given: GivenReceipt
 ) -> Reviewed:
     if not given.body:
-        if status.permission is Permission.SECOND_PERSON:
-            raise needs_second_person(status)
-        for receipt in judged.facts.receipts:
-            named = given.reference in ("", receipt.reference)
-            ours = receipt.matches and not receipt.confirmed_other
-            if ours and named and given.evidence_id in ("", receipt.evidence_id):
-                return Reviewed(status=status, reference=receipt.reference)
-        raise Invalid("The receipt must be one that is on record and matches.", where="receipt")
+        receipt = receipt_on_record(operation, judged, status, given)
+        return Reviewed(status=status, reference=receipt.reference, evidence_id=receipt.evidence_id)
     if status.permission is Permission.SECOND_PERSON and not status.receipt_unlocks:
         raise needs_second_person(status)
     match = match_given(operation, judged, given)

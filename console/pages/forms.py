@@ -15,6 +15,7 @@ from runs.states import Executor
 # The record of an effect is rarely a page long; evidence keeps 64 KiB.
 BODY_LENGTH_MAX: Final = 64 * 1024
 REFERENCE_LENGTH_MAX: Final = 300
+# One that is on record is named by its evidence and its reference, "ev_…/re_3SxBq81".
 # The receipt isn't on record: the person gives it.
 GIVEN: Final = "given"
 _FIELDS: Final = (
@@ -107,7 +108,8 @@ class DecisionForm:
                 reference=self["given_reference"].strip()[:REFERENCE_LENGTH_MAX],
                 body=self["given_body"].strip().encode("utf-8", "replace"),
             )
-        return GivenReceipt(evidence_id=self["receipt"])
+        evidence_id, _, reference = self["receipt"].partition("/")
+        return GivenReceipt(evidence_id=evidence_id, reference=reference)
 
     def asked(self, action: Action, *, idempotency_key: str) -> Asked:
         """The decision to ask the domain for; an odd version can only be stale, never another one."""

@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from console.pages.present.marks import plural
 from console.pages.present.verdict import records_of
-from console.pages.shapes import DiffRow, DiffView, Piece
+from console.pages.shapes import DiffRow, DiffView, Link, Phrase, Piece, Strong
 from console.queries.cases import CaseRead
+from reconciliation.choosing import why_not_chosen
+from reconciliation.states import Action, CaseState, Permission
 from runs.canonical import parse
 from runs.money import Money, format_money
 from runs.refusals import Refusal
@@ -75,6 +77,7 @@ def _diff(read: CaseRead, record: dict[str, Any], source: str) -> DiffView:
                 result=word,
             ),
         )
+    standing_icon, standing = _standing(read, record)
     differing = tuple(one for one in rows if one.outcome != "same")
     matching = tuple(one for one in rows if one.outcome == "same")
     return DiffView(
@@ -87,7 +90,33 @@ def _diff(read: CaseRead, record: dict[str, Any], source: str) -> DiffView:
         if differing and matching
         else "",
         not_compared=_not_compared(read, record),
+        standing=standing,
+        standing_icon=standing_icon,
     )
+
+
+def _standing(read: CaseRead, record: dict[str, Any]) -> tuple[str, Phrase]:
+    """Whether this record can be chosen as the receipt, by whom, and what stands against it."""
+    confirm = read.judged.assessment.action(Action.CONFIRM)
+    reference = str(record.get("reference", ""))
+    known = [one for one in read.judged.facts.receipts if one.reference == reference]
+    if confirm is None or not known or read.case.state == CaseState.RESOLVED:
+        return "", ()
+    receipt = next((one for one in known if one.matches), known[0])
+    why = why_not_chosen(receipt)
+    match confirm.permission:
+        case Permission.LOCKED:
+            return "lock", (Strong("It can’t be chosen now. "), why or confirm.sentence)
+        case Permission.ALLOWED if not why:
+            return "receipt-text", (
+                "It can be chosen as the receipt under ",
+                Link("Confirm it happened", "#action-confirm"),
+                ".",
+            )
+        case Permission.ALLOWED:
+            return "lock", (Strong("It can’t be chosen. "), why)
+        case Permission.SECOND_PERSON:
+            return "users", (Strong("Choosing it takes a second person. "), why or confirm.sentence)
 
 
 def _row(compared: dict[str, Any]) -> DiffRow:

@@ -186,12 +186,14 @@ def _receipt_options(read: CaseRead, form: DecisionForm) -> tuple[OptionGroup, .
     matching = matching_references(read.judged.facts)
     options = [
         Option(
-            value=evidence_id,
+            value=f"{evidence_id}/{reference}",
+            key=f"{number}",
             label=f"Receipt {reference}",
-            text=("on record as ", Code(evidence_id)),
-            selected=form["receipt"] == evidence_id,
+            text=("on record as ", Code(evidence_id), "; nothing of it differs"),
+            # Chosen before the same answer came again, it is still the one.
+            selected=form["receipt"].partition("/")[2] == reference,
         )
-        for reference, evidence_id in matching.items()
+        for number, (reference, evidence_id) in enumerate(matching.items(), start=1)
     ]
     options.append(
         Option(

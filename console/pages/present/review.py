@@ -112,7 +112,10 @@ def _headings(read: CaseRead, action: Action) -> tuple[str, str, str]:
 def _receipt(reviewed: Reviewed) -> list[Consequence]:
     if not reviewed.reference:
         return []
-    return [Consequence(icon="receipt-text", text=(Code(reviewed.reference), " becomes the receipt"))]
+    text: Phrase = (Code(reviewed.reference), " becomes the receipt")
+    if reviewed.evidence_id:
+        text = (*text, ", as ", Code(reviewed.evidence_id), " shows it")
+    return [Consequence(icon="receipt-text", text=text)]
 
 
 def _warning(action: Action, form: DecisionForm) -> Banner | None:

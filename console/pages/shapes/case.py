@@ -74,7 +74,10 @@ class DiffRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DiffView:
-    """The intended effect beside one piece of evidence: what differs first, then what matches."""
+    """The intended effect beside one piece of evidence: what differs first, then what matches.
+
+    `standing` says whether this record can be chosen as the receipt, and otherwise what stands against it.
+    """
 
     summary: str
     intended_source: str
@@ -84,6 +87,8 @@ class DiffView:
     title: str = "Intended effect and provider evidence"
     matching_text: str = ""
     not_compared: str = ""
+    standing: Phrase = ()
+    standing_icon: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,10 +119,14 @@ class EvidenceItem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Option:
-    """One of several ways to carry out an action (the run ends, or continues)."""
+    """One of several ways to carry out an action (the run ends, or continues).
+
+    `key` tells its id in the page, where `value` is somebody else's text.
+    """
 
     value: str
     label: str
+    key: str = ""
     text: Phrase = ()
     consequences: tuple[Consequence, ...] = ()
     selected: bool = False

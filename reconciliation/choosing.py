@@ -1,0 +1,71 @@
+"""Which receipt on record a person chose to confirm with, and why one may not be chosen by one person.
+
+A choice names evidence and a reference, as the person saw them. What it names is looked for in stored
+evidence, and judged by what the latest look shows: the same answer again makes no choice void.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reconciliation.facts import Facts, SeenReceipt
+from runs.models import Evidence, Operation
+from runs.refusals import Invalid
+
+
+def chosen_receipt(
+    *, operation: Operation, facts: Facts, evidence_id: str = "", reference: str = ""
+) -> SeenReceipt | None:
+    """The receipt that is named, as it is known now; None where nothing is named and there is none to take.
+
+    Without a name it is the one that matches and is free. Raises `Invalid` if no evidence of the operation
+    names such a receipt, or if the latest look doesn't show it any more.
+    """
+    if not evidence_id and not reference:
+        free = (one for one in facts.receipts if one.matches and not one.confirmed_other)
+        return next(free, None)
+    exact = [
+        one
+        for one in facts.receipts
+        if evidence_id in ("", one.evidence_id) and reference in ("", one.reference)
+    ]
+    if exact:
+        # One piece of evidence may show several: what is named by it alone is the one that can be taken.
+        return next((one for one in exact if one.matches and not one.confirmed_other), exact[0])
+    shown = references_of(operation, evidence_id) if evidence_id else set()
+    if not shown or (reference and reference not in shown):
+        what = f"receipt {reference}" if reference else "such a receipt"
+        raise Invalid(f"No evidence on record names {what}.", where="receipt", evidence=evidence_id)
+    wanted = {reference} if reference else shown
+    now = [one for one in facts.receipts if one.reference in wanted]
+    if not now:
+        raise Invalid(
+            "The latest lookup doesn’t show this receipt any more.", where="receipt", evidence=evidence_id
+        )
+    return next((one for one in now if one.matches and not one.confirmed_other), now[0])
+
+
+def references_of(operation: Operation, evidence_id: str) -> set[str]:
+    """The references of receipts that a stored piece of the operation's evidence names; empty for none."""
+    evidence = Evidence.objects.filter(operation=operation, pk=evidence_id).defer("body").first()
+    if evidence is None:
+        return set()
+    seen: dict[str, Any] = evidence.seen if isinstance(evidence.seen, dict) else {}
+    listed: Any = seen.get("receipts")
+    named = {str(one.get("reference", "")) for one in listed or [] if isinstance(one, dict)}
+    return {one for one in named | {evidence.reference} if one}
+
+
+def why_not_chosen(receipt: SeenReceipt) -> str:
+    """Why this receipt can't confirm by one person; "" if nothing about it stands against that."""
+    if receipt.confirmed_other:
+        return (
+            f"Receipt {receipt.reference} has confirmed operation {receipt.confirmed_other} already, and one"
+            " receipt confirms one operation."
+        )
+    if not receipt.matches:
+        return (
+            f"Receipt {receipt.reference} doesn’t carry our key or reference, isn’t final, or differs from"
+            " the payload."
+        )
+    return ""
