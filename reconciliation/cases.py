@@ -98,6 +98,7 @@ def open_case(locked: LockedOperation, *, kind: CaseKind, because: str) -> Case:
         tool=operation.tool,
         at_risk_currency=operation.amount_currency,
         at_risk_minor=operation.amount_minor or 0,
+        payload_digest=operation.payload_digest,
         decide_by_at=decide_by,
         key_ends_at=key_ends,
         worsens_at=min(decide_by, key_ends) if key_ends and key_ends > now else decide_by,

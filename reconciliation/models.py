@@ -66,6 +66,8 @@ class Case(models.Model):
     tool = models.CharField(max_length=NAME_LENGTH)
     at_risk_currency = models.CharField(max_length=3, blank=True)
     at_risk_minor = models.BigIntegerField(default=0)
+    # Also its operation's: cases of one payload are found without an index that each effect would pay for.
+    payload_digest = models.CharField(max_length=DIGEST_LENGTH, blank=True, db_default="")
     decide_by_at = models.DateTimeField()
     key_ends_at = models.DateTimeField(null=True)
     # The sooner of the two: what gets worse first.
@@ -123,6 +125,13 @@ class Case(models.Model):
                 condition=~Q(lookup_claim=""),
             ),
             models.Index(fields=["team", "state", "-opened_at", "-id"], name="case_by_state"),
+            # What else may have to do with a case: the same payload, and the same account at that time.
+            models.Index(
+                fields=["team", "payload_digest", "-opened_at", "-id"],
+                name="case_by_payload",
+                condition=~Q(payload_digest=""),
+            ),
+            models.Index(fields=["team", "provider_slug", "-opened_at", "-id"], name="case_by_provider"),
             models.Index(
                 fields=["team", "-resolved_at", "-id"], name="case_settled", condition=Q(state="resolved")
             ),

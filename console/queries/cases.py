@@ -9,6 +9,7 @@ from datetime import datetime
 from console.queries.desk import Desk, desk_of
 from console.queries.people import Names
 from console.queries.queue import Place, place_of
+from console.queries.related import Related, related_to
 from reconciliation.cases import extra_minor
 from reconciliation.gathering import INFORMATIVE, Judged, judge_now
 from reconciliation.health import Waiting, why_waiting
@@ -66,6 +67,8 @@ class CaseRead:
     notes: dict[str, CaseNote]
     # Who works on it, and who looks at it.
     desk: Desk
+    # Other cases that may have to do with it, the closest first.
+    related: tuple[Related, ...]
 
     @property
     def step_number(self) -> int:
@@ -127,6 +130,7 @@ def read_case(case_id: str, *, teams: Sequence[str], evidence_before: str = "") 
             one.pk: one for one in CaseNote.objects.filter(case=case).order_by("-made_at", "-id")[:NOTES_MAX]
         },
         desk=desk_of(case, now=now),
+        related=related_to(case),
     )
 
 

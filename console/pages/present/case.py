@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import Final
+from urllib.parse import quote
 
 from django.urls import reverse
 
@@ -16,6 +17,7 @@ from console.pages.present.evidence import evidence_of
 from console.pages.present.jsons import part_view
 from console.pages.present.marks import amount_of, answer_shown, capped
 from console.pages.present.panel import panel_of, selectable
+from console.pages.present.related import related_view
 from console.pages.present.timeline import history_href, note_of, timeline_of
 from console.pages.present.verdict import state_badge, verdict_of
 from console.pages.shapes import (
@@ -130,6 +132,8 @@ def case_page(
         no_diff="" if diffs else _no_diff(read),
         evidence=evidence_of(read),
         evidence_more=_older(read),
+        related=tuple(related_view(one) for one in read.related),
+        related_href=f"{reverse('queue')}?provider={quote(case.provider_slug)}",
         timeline=timeline_of(read),
         timeline_note=note_of(read),
         record=_record(read),

@@ -339,6 +339,20 @@ class DeskView:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RelatedCase:
+    """Another case, and what ties it to this one. `is_twin`: another operation asked for exactly the same."""
+
+    href: str
+    case_id: str
+    title: str
+    badge: Badge
+    at: datetime
+    ties: tuple[str, ...]
+    is_conflict: bool = False
+    is_twin: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CasePage:
     """`case.html`. The heading is the human question: "Did the refund of €1,240.00 happen?"
 
@@ -369,6 +383,8 @@ class CasePage:
     no_diff: str = ""
     evidence: tuple[EvidenceItem, ...] = ()
     evidence_more: NextPage | None = None
+    related: tuple[RelatedCase, ...] = ()
+    related_href: str = ""
     timeline: tuple[TimelineItem, ...] = ()
     timeline_note: str = ""
     record: tuple[Fact, ...] = ()
