@@ -5,7 +5,7 @@ would follow where there is none. Nothing is written, and it may be overtaken: e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reconciliation import bulk
@@ -31,6 +31,8 @@ class Foreseen:
     position: int
     case: Case
     why_not: str = ""
+    # A colleague who works on it; a claim warns and keeps nobody from deciding.
+    claimant: str = ""
     consequences: Consequences | None = None
 
 
@@ -47,7 +49,11 @@ def preview(*, job: BulkJob, wanted: Wanted, now: datetime) -> tuple[Foreseen, .
     )
     deed = BulkDeed(job.deed)
     if deed is BulkDeed.DECIDE:
-        return tuple(_decided(one, wanted, now) for one in items)
+        claims = _claims(items, now)
+        return tuple(
+            replace(_decided(one, wanted, now), claimant=_colleague(claims.get(one.case_id), {job.actor}))
+            for one in items
+        )
     if deed is BulkDeed.LOOK_UP:
         return tuple(
             Foreseen(position=one.position, case=one.case, why_not=why_not_looked_up(one.case))
@@ -59,18 +65,25 @@ def preview(*, job: BulkJob, wanted: Wanted, now: datetime) -> tuple[Foreseen, .
 
 
 def _worked_on(items: Sequence[BulkItem], welcome: set[str], now: datetime) -> tuple[Foreseen, ...]:
-    claims: dict[str, CaseClaim] = {
-        claim.case_id: claim for claim in live_claims(now).filter(case__in=[one.case_id for one in items])
-    }
+    claims = _claims(items, now)
 
     def why_not(case: Case) -> str:
         if case.state == CaseState.RESOLVED:
             return "This case is resolved: there is nothing left to work on."
-        held = claims.get(case.pk)
-        taken = held is not None and held.actor not in welcome
-        return f"{held.actor_name or held.actor} works on this case." if held is not None and taken else ""
+        colleague = _colleague(claims.get(case.pk), welcome)
+        return f"{colleague} works on this case." if colleague else ""
 
     return tuple(Foreseen(position=one.position, case=one.case, why_not=why_not(one.case)) for one in items)
+
+
+def _claims(items: Sequence[BulkItem], now: datetime) -> dict[str, CaseClaim]:
+    claims = live_claims(now).filter(case__in=[one.case_id for one in items])
+    return {claim.case_id: claim for claim in claims}
+
+
+def _colleague(claim: CaseClaim | None, welcome: set[str]) -> str:
+    """The name of somebody else who has it, "" for nobody."""
+    return claim.actor_name or claim.actor if claim is not None and claim.actor not in welcome else ""
 
 
 def _decided(item: BulkItem, wanted: Wanted, now: datetime) -> Foreseen:

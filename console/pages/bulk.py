@@ -16,10 +16,11 @@ from console.access import DEEDS_IN_BULK, ROLES_BY_DEED, Deed
 from console.models import Person
 from console.pages.bulk_forms import CHOICES, BulkDraft, read_draft
 from console.pages.forms import clean
-from console.pages.guards import Viewer, page
+from console.pages.guards import Viewer, is_given_back, page
 from console.pages.present.bulk import csv_of, list_page, preview_page, progress_of, running_page
 from console.pages.present.bulk_forecast import case_row, forecast_of
 from console.pages.present.desk import unchanged_banner
+from console.pages.present.queue import Chosen
 from console.pages.present.queue_filters import read_address
 from console.pages.queue import show_queue
 from console.pages.shapes import Banner, FieldError
@@ -37,47 +38,51 @@ QUERY_TAKEN_MAX: Final = 4_000
 _SENTENCES: Final = {"action": "Choose what to decide", "assignee": "Choose who gets the cases"}
 
 
-@page("GET", "HEAD", "POST")
+@page("GET", "HEAD")
 def bulk_list(request: HttpRequest, viewer: Viewer) -> HttpResponse:
-    """List the person's own lists; a POST freezes another from the queue."""
-    if request.method == "POST":
-        return _freeze(request, viewer)
+    """List the person's own lists."""
     before = request.GET.get("before", "")
     jobs, more = lists.jobs_of(viewer.worker, before=before if could_be_id(before) else "")
     return render(request, "bulk_list.html", {"page": list_page(jobs, now=database_now(), before=more)})
 
 
-def _freeze(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+@page("POST")
+def bulk_freeze(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Keep the chosen rows, or everything that matches, as a list; nothing is done with it yet."""
     query = clean(request.POST.get("query", ""))[:QUERY_TAKEN_MAX]
     address = read_address({**dict(parse_qsl(query)), "after": ""})
+    chosen = request.POST.getlist("case")[: ITEMS_MAX + 1]
+    everything = request.POST.get("every", "") == "yes"
+
+    def refused(sentence: str, *, status: int) -> HttpResponse:
+        """The queue as it was, with the rows still chosen."""
+        messages.error(request, sentence)
+        kept = Chosen(case_ids=frozenset(chosen), everything=everything)
+        return show_queue(request, viewer, address, chosen=kept, status=status)
+
     wanted = request.POST.get("deed", "")
     if wanted not in set(BulkDeed):
-        messages.error(request, "Choose what to do with the cases.")
-        return show_queue(request, viewer, address, status=422)
+        return refused("Choose what to do with the cases.", status=422)
     deed = BulkDeed(wanted)
     why_not = viewer.why_not(DEEDS_IN_BULK[deed])
     if why_not:
-        messages.error(request, why_not)
-        return show_queue(request, viewer, address, status=403)
-    chosen = request.POST.getlist("case")[: ITEMS_MAX + 1]
+        return refused(why_not, status=403)
     count = None
-    everything = request.POST.get("every", "") == "yes"
+    case_ids = [one for one in chosen if could_be_id(one)]
     if everything:
         found = lists.matching(teams=viewer.teams, asked=address.asked, rows_max=bulk.list_max(deed))
-        chosen, count = list(found.case_ids), found.count
+        case_ids, count = list(found.case_ids), found.count
     try:
         job = bulk.freeze(
             worker=viewer.worker,
             teams=viewer.teams,
             deed=deed,
-            case_ids=[one for one in chosen if could_be_id(one)],
+            case_ids=case_ids,
             query=(address.query or "everything") if everything else "",
             matched_count=count,
         )
     except Invalid as refusal:
-        messages.error(request, refusal.sentence)
-        return show_queue(request, viewer, address, status=422)
+        return refused(refusal.sentence, status=422)
     return HttpResponseRedirect(reverse("bulk", args=[job.pk]))
 
 
@@ -87,11 +92,13 @@ def bulk_job(request: HttpRequest, viewer: Viewer, job_id: str) -> HttpResponse:
     return _show(request, viewer, _find(viewer, job_id), BulkDraft())
 
 
-@page("POST")
+@page("POST", gives_back=True)
 def bulk_start(request: HttpRequest, viewer: Viewer, job_id: str) -> HttpResponse:
     """Show what a choice would do, or start it. What was typed survives both, and every refusal."""
     job = _find(viewer, job_id)
     draft = read_draft(request.POST)
+    if is_given_back(request):
+        return _show(request, viewer, job, draft)
     why_not = viewer.why_not(DEEDS_IN_BULK[BulkDeed(job.deed)])
     if why_not:
         return _refused(request, viewer, job, draft, why_not, status=403)
@@ -191,6 +198,7 @@ def _show(
     now = database_now()
     if job.state != BulkState.FROZEN:
         show, after = request.GET.get("show", ""), request.GET.get("after", "")
+        show = show if show in lists.SHOWN else ""
         position = int(after) if after.isdecimal() and len(after) < 6 else 0
         items, more = lists.items_of(job, show=show, after=position)
         counts = lists.counts_of(job)

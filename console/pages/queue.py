@@ -13,7 +13,7 @@ from django.utils.cache import get_conditional_response
 from console.access import DEEDS_IN_BULK
 from console.pages.drafts import shown_facts
 from console.pages.guards import Viewer, page
-from console.pages.present.queue import news_of, queue_page
+from console.pages.present.queue import NONE_CHOSEN, Chosen, news_of, queue_page
 from console.pages.present.queue_filters import Address, read_address
 from console.pages.present.queue_frame import stats_of, waits_of
 from console.pages.present.saved_views import Typed, saved_views_of
@@ -31,9 +31,15 @@ def queue(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 
 
 def show_queue(
-    request: HttpRequest, viewer: Viewer, address: Address, *, typed: Typed | None = None, status: int = 200
+    request: HttpRequest,
+    viewer: Viewer,
+    address: Address,
+    *,
+    typed: Typed | None = None,
+    chosen: Chosen = NONE_CHOSEN,
+    status: int = 200,
 ) -> HttpResponse:
-    """The whole page; `typed` is what the form of saved views had in it when it was refused."""
+    """The whole page; after a refusal with what was typed about saved views, or with the rows chosen."""
     listed = list_cases(teams=viewer.teams, asked=address.asked)
     saved = saved_views_of(
         views_of(viewer.person, teams=viewer.teams),
@@ -44,7 +50,7 @@ def show_queue(
     )
     typed_kept = shown_facts(request.POST) if typed is not None and not saved.save_href else ()
     deeds = [deed for deed, needed in DEEDS_IN_BULK.items() if not viewer.why_not(needed)]
-    shown = queue_page(listed, address, saved=saved, deeds=deeds)
+    shown = queue_page(listed, address, saved=saved, deeds=deeds, chosen=chosen)
     return render(request, "queue.html", {"page": shown, "typed_kept": typed_kept}, status=status)
 
 

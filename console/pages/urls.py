@@ -28,6 +28,7 @@ urlpatterns = [
     path("queue/views/", saved_views.view_save, name="view_save"),
     path("queue/views/<str:view_id>/removal/", saved_views.view_remove, name="view_remove"),
     path("bulk/", bulk.bulk_list, name="bulk_list"),
+    path("bulk/new/", bulk.bulk_freeze, name="bulk_freeze"),
     path("bulk/<str:job_id>/", bulk.bulk_job, name="bulk"),
     path("bulk/<str:job_id>/start/", bulk.bulk_start, name="bulk_start"),
     path("bulk/<str:job_id>/narrowing/", bulk.bulk_narrow, name="bulk_narrow"),

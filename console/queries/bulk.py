@@ -13,6 +13,9 @@ from reconciliation.bulk_models import BulkItem, BulkJob, ItemResult
 from reconciliation.working import Worker
 
 ROWS = 50
+# What a list of outcomes is narrowed to; "left" has none.
+LEFT = "left"
+SHOWN = (*(str(one) for one in ItemResult), LEFT)
 # People of one team who may be given a case; more would be a list to search through.
 PEOPLE_MAX = 200
 
@@ -72,7 +75,7 @@ def all_items(job: BulkJob) -> Iterator[BulkItem]:
 
 def _items(job: BulkJob, show: str) -> QuerySet[BulkItem]:
     items = BulkItem.objects.filter(job=job).select_related("case", "outcome__decision").order_by("position")
-    if show == "left":
+    if show == LEFT:
         return items.filter(outcome__isnull=True)
     return items.filter(outcome__result=show) if show in set(ItemResult) else items
 

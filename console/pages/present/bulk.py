@@ -89,11 +89,11 @@ _ACTION_WORDS: Final[dict[Action, str]] = {
 }
 
 
-def bar_of(deeds: Iterable[BulkDeed], *, query: str) -> BulkBar | None:
+def bar_of(deeds: Iterable[BulkDeed], *, query: str, everything: bool = False) -> BulkBar | None:
     """The bar over the queue, for what this person may do; None if that is nothing."""
     offered = tuple(DEEDS[one] for one in deeds)
     hint = f"All that match: the first {ITEMS_MAX:,} in this order, the first {DECIDED_MAX:,} to decide."
-    return BulkBar(query=query, deeds=offered, hint=hint) if offered else None
+    return BulkBar(query=query, deeds=offered, hint=hint, everything=everything) if offered else None
 
 
 def title_of(job: BulkJob) -> str:

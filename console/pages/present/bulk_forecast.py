@@ -58,6 +58,7 @@ def forecast_of(
     if going:
         said = _work(deed, len(going), assignee)
         if deed is BulkDeed.DECIDE and action is not None:
+            said += _colleagues(going)
             said += _decision(action, executor, [one.consequences for one in going if one.consequences])
     if left:
         text: Phrase = (
@@ -99,6 +100,16 @@ def _work(deed: BulkDeed, count: int, assignee: str) -> list[Consequence]:
         case BulkDeed.DECIDE:
             own = "with a decision and an audit entry of its own"
             return [Consequence(icon="gavel", text=(cases, f" {are} decided,{each} {own}"))]
+
+
+def _colleagues(going: Sequence[Foreseen]) -> Iterable[Consequence]:
+    """Who works on some of them: a claim warns, and whoever decides first has decided."""
+    for name, count in Counter(one.claimant for one in going if one.claimant).most_common():
+        text: Phrase = (
+            Strong(name),
+            f" works on {plural(count, 'case')} of these. You can decide all the same",
+        )
+        yield Consequence(icon="users", text=text)
 
 
 def _decision(action: Action, executor: str, done: Sequence[Consequences]) -> list[Consequence]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Final
@@ -60,20 +61,38 @@ _SNOOZED_LEAD: Final = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """What somebody had chosen for several cases at once, kept through a refusal."""
+
+    case_ids: frozenset[str] = frozenset()
+    everything: bool = False
+
+
+NONE_CHOSEN: Final = Chosen()
+
+
 def queue_page(
-    listed: Listed, address: Address, *, saved: SavedViews, deeds: Sequence[BulkDeed] = ()
+    listed: Listed,
+    address: Address,
+    *,
+    saved: SavedViews,
+    deeds: Sequence[BulkDeed] = (),
+    chosen: Chosen = NONE_CHOSEN,
 ) -> QueuePage:
     """Lay out one page; every link that stays in the queue keeps the filters of the address.
 
     `deeds` is what the person may do with several cases at once; with what is resolved nothing is done.
+    `chosen` are the rows that stay chosen after a refusal.
     """
     asked, backlog = address.asked, listed.backlog
+    offered = deeds if listed.rows and asked.view is not View.RESOLVED else ()
     shown = len(listed.rows)
     return QueuePage(
         now=listed.now,
         title=TITLES[asked.view],
         lead=_SNOOZED_LEAD if asked.view is View.SNOOZED else _lead(backlog),
-        groups=_groups(listed, asked),
+        groups=tuple(_with_chosen(one, chosen) for one in _groups(listed, asked)),
         shown_text=_shown(shown, asked, backlog),
         order_text=_order(asked),
         stats=stats_of(backlog),
@@ -86,7 +105,7 @@ def queue_page(
         poll_href=f"{reverse('queue_news')}?{urlencode({**address.words, 'since': listed.now.isoformat()})}",
         next=_next(listed, address),
         empty=None if shown else empty_of(address, backlog),
-        bulk=bar_of(deeds if shown and asked.view is not View.RESOLVED else (), query=address.query),
+        bulk=bar_of(offered, query=address.query, everything=chosen.everything),
     )
 
 
@@ -138,6 +157,13 @@ def _groups(listed: Listed, asked: Asked) -> tuple[QueueGroup, ...]:
         shown = tuple(_row(one, listed.now) for one in members)
         groups.append(_group(stretch, shown))
     return tuple(groups)
+
+
+def _with_chosen(group: QueueGroup, chosen: Chosen) -> QueueGroup:
+    if not chosen.case_ids:
+        return group
+    rows = tuple(replace(row, chosen=row.case_id in chosen.case_ids) for row in group.rows)
+    return replace(group, rows=rows)
 
 
 def _stretch(worsens_at: datetime, now: datetime) -> str:

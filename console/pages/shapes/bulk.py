@@ -27,6 +27,8 @@ class BulkBar:
     query: str
     deeds: tuple[BulkDo, ...]
     hint: str
+    # All that match is chosen already: the page came back from a refusal.
+    everything: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

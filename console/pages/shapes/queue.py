@@ -59,6 +59,8 @@ class QueueRow:
     claimant: str = ""
     # Who gave it to them, while they haven't looked at it.
     given_by: str = ""
+    # It was chosen when something was refused.
+    chosen: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

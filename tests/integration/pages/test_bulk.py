@@ -38,7 +38,7 @@ def kim(login: Login) -> Client:
 def freeze(client: Client, deed: str, *opened: Opened, **more: str) -> str:
     """Choose these rows in the queue; returns the address of the list."""
     data = {"deed": deed, "case": [one.case_id for one in opened], **more}
-    answer = client.post("/bulk/", data)
+    answer = client.post("/bulk/new/", data)
     assert answer.status_code == 302, answer.content
     address: str = answer["Location"]
     return address
@@ -79,7 +79,7 @@ def test_the_queue_offers_rows_to_choose_to_those_who_may_do_something_with_them
 def test_everything_that_matches_is_frozen_in_the_queues_order_and_the_rest_isnt(kim: Client) -> None:
     first, second = cases.needs_decision(), cases.needs_decision()
     cases.needs_decision(ORDER)
-    answer = kim.post("/bulk/", {"deed": "claim", "every": "yes", "query": f"provider={cases.PAYMENTS}"})
+    answer = kim.post("/bulk/new/", {"deed": "claim", "every": "yes", "query": f"provider={cases.PAYMENTS}"})
     job = BulkJob.objects.get(pk=answer["Location"].split("/")[2])
     listed = [one.case_id for one in job.items.order_by("position")]
     rows = [row.case_id for group in page_of(kim, "/").groups for row in group.rows]
@@ -91,7 +91,7 @@ def test_more_than_fit_are_cut_and_the_page_says_so(kim: Client, monkeypatch: py
     for _ in range(3):
         cases.needs_decision()
     monkeypatch.setattr(bulk, "DECIDED_MAX", 2)
-    answer = kim.post("/bulk/", {"deed": "decide", "every": "yes", "query": ""})
+    answer = kim.post("/bulk/new/", {"deed": "decide", "every": "yes", "query": ""})
     page = page_of(kim, answer["Location"])
     assert BulkJob.objects.get().items_count == 2
     assert page.notice.startswith("More than 2 cases match.")
@@ -99,15 +99,22 @@ def test_more_than_fit_are_cut_and_the_page_says_so(kim: Client, monkeypatch: py
 
 def test_choosing_nothing_or_what_one_may_not_is_refused_on_the_queue(login: Login, kim: Client) -> None:
     opened = cases.needs_decision()
-    nothing = kim.post("/bulk/", {"deed": "claim", "query": "view=soon"})
+    nothing = kim.post("/bulk/new/", {"deed": "claim", "query": "view=soon"})
     assert (nothing.status_code, "Choose at least one case." in nothing.content.decode()) == (422, True)
-    odd = kim.post("/bulk/", {"deed": "delete", "case": opened.case_id})
+    odd = kim.post("/bulk/new/", {"deed": "delete", "case": opened.case_id, "every": "yes"})
     assert odd.status_code == 422
-    approver = login(Role.APPROVER).post("/bulk/", {"deed": "decide", "case": opened.case_id})
+    # What was chosen stays chosen.
+    page = odd.context["page"]
+    assert ([row.chosen for group in page.groups for row in group.rows], page.bulk.everything) == (
+        [True],
+        True,
+    )
+    assert odd.content.decode().count(" checked>") == 2
+    approver = login(Role.APPROVER).post("/bulk/new/", {"deed": "decide", "case": opened.case_id})
     assert approver.status_code == 403
     assert "decisions are for operators" in approver.content.decode()
     outsider = login(Role.OPERATOR, name="out", team="other")
-    assert outsider.post("/bulk/", {"deed": "claim", "case": opened.case_id}).status_code == 404
+    assert outsider.post("/bulk/new/", {"deed": "claim", "case": opened.case_id}).status_code == 404
     assert BulkJob.objects.count() == 0
 
 
@@ -145,12 +152,14 @@ def test_the_preview_of_a_decision_says_it_of_each_and_in_sum(kim: Client) -> No
     address = freeze(kim, "decide", *opened)
     assert page_of(kim, address).forecast is None
     colleague_abandons(opened[0])
+    claim_case(case_id=opened[2].case_id, team=None, worker=person("robin"))
     answer = kim.post(f"{address}start/", {"step": "preview", "choice": "abandon-continue", **WORDS})
     page = answer.context["page"]
     text = said(page)
     assert "2 cases  are decided, each with a decision and an audit entry of its own" in text
     assert "2 cases :  their runs go on" in text
     assert "Can’t be undone." in text
+    assert "robin  works on 1 case of these." in text
     assert page.form.primary == "Abandon 2 cases"
     assert [one.case_id for one in page.forecast.left] == [opened[0].case_id]
     assert "robin decided: abandon." in page.forecast.left[0].note

@@ -13,12 +13,16 @@ import pytest
 from django.test import Client
 from django.urls import URLPattern, reverse
 
+from console import access
 from console.models import Person, Role, SavedView, ViewReach
 from console.pages import guards
 from console.pages.drafts import TYPIST_COOKIE
 from console.pages.urls import urlpatterns
+from reconciliation import bulk
 from reconciliation.accounts import sync_accounts
+from reconciliation.bulk_models import BulkDeed
 from reconciliation.models import Decision
+from reconciliation.working import Worker
 from runs.ids import new_id
 from runs.models import AuditLeaf
 from tests import cases
@@ -43,6 +47,9 @@ BUTTONS = {
     "case_leaving",
     "case_lookup",
     "environment_open",
+    "bulk_freeze",
+    "bulk_narrow",
+    "bulk_stop",
 }
 
 
@@ -78,6 +85,7 @@ def addresses(opened: Opened, login: Login) -> dict[str, str]:
         "slug": opened.operation.provider_id,
         "view_id": view.pk,
         "name": "payload",
+        "job_id": _list_of_sam(opened, login),
     }
     found = {}
     for one in urlpatterns:
@@ -85,6 +93,17 @@ def addresses(opened: Opened, login: Login) -> dict[str, str]:
             names = one.pattern.converters
             found[str(one.name)] = reverse(str(one.name), kwargs={name: ids.get(name, "x") for name in names})
     return found
+
+
+def _list_of_sam(opened: Opened, login: Login) -> str:
+    """A list of cases that only its own person can open."""
+    login(Role.OPERATOR, Role.ADMINISTRATOR, name="sam")
+    sam = Person.objects.get(username="sam")
+    worker = Worker(actor=access.person_actor(sam), name="sam")
+    job = bulk.freeze(
+        worker=worker, teams=[opened.case.team_id], deed=BulkDeed.DECIDE, case_ids=[opened.case_id]
+    )
+    return job.pk
 
 
 def shown(answer: Any) -> str:
@@ -316,7 +335,8 @@ def test_an_address_that_only_takes_a_form_leads_to_the_page_of_that_form(
     client = login(Role.OPERATOR)
     for name, address in addresses.items():
         answer = client.get(address)
-        if name in {"case_decide", "provider_new"}:
+        if name in {"case_decide", "provider_new"} or name.startswith("bulk_"):
+            # A list's page is its own person's alone.
             continue
         assert answer.status_code == 302, name
         assert client.get(answer["Location"]).status_code == 200, name
