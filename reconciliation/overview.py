@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, QuerySet, Subquery
 
 from reconciliation.accounts import account_of
 from reconciliation.contracts import Contract, ProviderAccount
@@ -33,38 +34,51 @@ class Overview:
 def answers_of(cases: Sequence[Case], *, now: datetime) -> dict[str, Overview]:
     """Answer the five questions for each case, by its id.
 
-    Each case's `operation`, `operation.call`, `run` and `run.flow_version` must be loaded with it. Two
-    queries, however many cases.
+    Each case's `operation`, `operation.call`, `run` and `run.flow_version` must be loaded with it, and
+    `stray_report()` as `stray_report`. One query, however many cases.
     """
     operations = [case.operation_id for case in cases]
     attempts: dict[str, list[Attempt]] = defaultdict(list)
-    for attempt in Attempt.objects.filter(operation__in=operations).order_by("operation", "number"):
-        attempts[attempt.operation_id].append(attempt)
-    stray: dict[str, str] = {}
     not_sent: set[int] = set()
-    telling = Evidence.objects.filter(operation__in=operations).filter(
-        Q(kind=EvidenceKind.STRAY_REPORT) | Q(claim=Claim.NOT_SENT)
-    )
-    for operation, pk, kind, claim, attempt_id in telling.values_list(
-        "operation_id", "pk", "kind", "claim", "attempt_id"
-    ):
-        if kind == EvidenceKind.STRAY_REPORT:
-            stray[operation] = pk
-        if claim == Claim.NOT_SENT and attempt_id is not None:
-            not_sent.add(attempt_id)
+    for attempt in _attempts(operations):
+        attempts[attempt.operation_id].append(attempt)
+        if attempt.reported_not_sent:
+            not_sent.add(attempt.pk)
     return {
         case.pk: _answer(
-            case, account_of(case.provider_slug), attempts[case.operation_id], stray, not_sent, now
+            case,
+            account_of(case.provider_slug),
+            attempts[case.operation_id],
+            # What the query annotated.
+            vars(case)["stray_report"] or "",
+            not_sent,
+            now,
         )
         for case in cases
     }
+
+
+def stray_report() -> Subquery:
+    """For a query of cases: evidence that somebody sent who never asked, by its id."""
+    stray = Evidence.objects.filter(operation=OuterRef("operation"), kind=EvidenceKind.STRAY_REPORT)
+    return Subquery(stray.order_by("-recorded_at").values("pk")[:1])
+
+
+def _attempts(operations: Sequence[str]) -> QuerySet[Any]:
+    """The attempts in order, with whether it was said later that they never left."""
+    not_sent = Evidence.objects.filter(attempt=OuterRef("pk"), claim=Claim.NOT_SENT)
+    return (
+        Attempt.objects.filter(operation__in=operations)
+        .annotate(reported_not_sent=Exists(not_sent))
+        .order_by("operation", "number")
+    )
 
 
 def _answer(
     case: Case,
     account: ProviderAccount,
     attempts: list[Attempt],
-    stray: dict[str, str],
+    stray: str,
     not_sent: set[int],
     now: datetime,
 ) -> Overview:
@@ -82,7 +96,7 @@ def _answer(
         pinned=pinned_of(operation),
         current=account.pin if operation.sent_by else None,
         console_can_send=account.console_can_send,
-        sent_by_unknown=stray.get(operation.pk, ""),
+        sent_by_unknown=stray,
         run_state=RunState(run.state),
         paused_for_version=(
             run.flow_version.version if PauseReason.FLOW_VERSION in run.paused_reasons else ""

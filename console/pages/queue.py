@@ -20,14 +20,13 @@ from console.pages.present.saved_views import Typed, saved_views_of
 from console.queries.backlog import backlog_of
 from console.queries.queue import count_new, list_cases
 from console.saved_views import views_of
-from runs.locking import database_now
 from runs.refusals import Invalid
 
 
 @page("GET", "HEAD")
 def queue(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """List the cases of a view; filters and place are in the address."""
-    return show_queue(request, viewer, read_address(request.GET))
+    return show_queue(request, viewer, read_address(request.GET, me=viewer.actor.id))
 
 
 def show_queue(
@@ -57,9 +56,9 @@ def show_queue(
 @page("GET", "HEAD")
 def queue_news(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """The pill that says how many cases came since the list was read, and the counts; neither moves a row."""
-    address = read_address(request.GET)
+    address = read_address(request.GET, me=viewer.actor.id)
     count = count_new(teams=viewer.teams, asked=address.asked, since=_since(request.GET.get("since", "")))
-    backlog = backlog_of(teams=viewer.teams, now=database_now())
+    backlog = backlog_of(teams=viewer.teams)
     page = {
         "news": news_of(count, href=address.href()),
         "stats": stats_of(backlog),

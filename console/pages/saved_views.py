@@ -25,7 +25,7 @@ def view_save(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Save the list that the form was shown over; a refusal keeps the name that was typed."""
     words = dict(parse_qsl(clean(request.POST.get("query", ""))[:QUERY_TAKEN_MAX]))
     # A view has no place in its list: it starts at the top.
-    address = read_address({**words, "after": ""})
+    address = read_address({**words, "after": ""}, me=viewer.actor.id)
     typed = Typed(name=clean(request.POST.get("name", ""))[:200], reach=request.POST.get("reach", ""))
     if is_given_back(request):
         return show_queue(request, viewer, address, typed=typed)
@@ -58,7 +58,7 @@ def view_remove(request: HttpRequest, viewer: Viewer, view_id: str) -> HttpRespo
             may_remove_any=viewer.person.has_role(Role.ADMINISTRATOR),
         )
     except saved_views.NotYourView as refusal:
-        address = read_address({})
+        address = read_address({}, me=viewer.actor.id)
         return show_queue(request, viewer, address, typed=Typed().refused(refusal.sentence), status=403)
     messages.success(request, f"The view “{view.name}” is gone. Its cases are as they were.")
-    return HttpResponseRedirect(read_address({}).href())
+    return HttpResponseRedirect(read_address({}, me=viewer.actor.id).href())

@@ -27,8 +27,7 @@ from console.pages import drafts
 from console.pages.present.marks import plural
 from console.pages.shapes import Shell, Tone, Viewer
 from console.pages.shapes.frame import FrozenNotice
-from console.queries.backlog import waiting_count
-from console.queries.environment import frozen_accounts
+from console.queries.frame import Frame, read_frame
 
 Theme = Literal["system", "light", "dark"]
 THEMES: Final[tuple[Theme, ...]] = ("system", "light", "dark")
@@ -85,10 +84,11 @@ def _frozen(request: HttpRequest) -> FrozenNotice | None:
     person, match = getattr(request, "user", None), request.resolver_match
     if not isinstance(person, Person) or (match and (match.url_name or "").startswith("environment")):
         return None
-    frozen = frozen_accounts()
-    if frozen is None:
+    frame = _frame(request)
+    if not frame.frozen:
         return None
-    where = "at every account" if frozen.everywhere else f"at {plural(frozen.count, 'account')}"
+    everywhere = frame.frozen == frame.accounts
+    where = "at every account" if everywhere else f"at {plural(frame.frozen, 'account')}"
     may = access.may(person, Deed.STATE_ENVIRONMENT)
     return FrozenNotice(
         title=f"Sending is frozen {where}.",
@@ -100,9 +100,17 @@ def _frozen(request: HttpRequest) -> FrozenNotice | None:
 
 def _open_cases(request: HttpRequest) -> str:
     """How many cases wait for a person, for the navigation: "" for none, or where the page has no teams."""
-    teams = getattr(request, "teams", ())
-    count = waiting_count(teams=teams, count_max=OPEN_CASES_MAX + 1) if teams else 0
+    count = _frame(request).waiting if getattr(request, "teams", ()) else 0
     return f"{OPEN_CASES_MAX}+" if count > OPEN_CASES_MAX else str(count or "")
+
+
+def _frame(request: HttpRequest) -> Frame:
+    """What stands around this page, read once for it."""
+    found = getattr(request, "frame", None)
+    if not isinstance(found, Frame):
+        found = read_frame(teams=getattr(request, "teams", ()), count_max=OPEN_CASES_MAX + 1)
+        request.frame = found  # type: ignore[attr-defined]
+    return found
 
 
 def viewer_of(request: HttpRequest) -> Viewer | None:

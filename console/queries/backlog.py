@@ -1,7 +1,11 @@
-"""The backlog: how many cases wait, for how long and for how much. Every count stops at a cap."""
+"""The backlog: how many cases wait, for how long and for how much. Every count stops at a cap.
+
+One query, which tells the time as well.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -9,10 +13,7 @@ from typing import Any, Final
 
 from django.db import connection
 from django.db.models import QuerySet
-from django.db.models.functions import Now
 
-from reconciliation.models import Case
-from reconciliation.snoozing import awake
 from reconciliation.states import CaseState
 
 # Counts stop here: "1,000+" says all that an operator can act on.
@@ -30,11 +31,12 @@ WAIT_ENDS: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Backlog:
-    """What waits, each count up to `COUNT_MAX`.
+    """What waits at `now`, each count up to `COUNT_MAX`.
 
     `at_risk` has currency, minor units and cases, of the cases counted.
     """
 
+    now: datetime
     waiting: int = 0
     overdue: int = 0
     soon: int = 0
@@ -52,24 +54,24 @@ class Backlog:
 _WAITING = """
 SELECT currency,
        count(*),
-       sum(minor),
-       count(*) FILTER (WHERE decide_by <= %(now)s),
-       count(*) FILTER (WHERE worsens <= %(soon)s),
-       count(*) FILTER (WHERE kind = 'conflict'),
-       count(*) FILTER (WHERE waited < %(wait_0)s),
-       count(*) FILTER (WHERE waited >= %(wait_0)s AND waited < %(wait_1)s),
-       count(*) FILTER (WHERE waited >= %(wait_1)s AND waited < %(wait_2)s),
-       count(*) FILTER (WHERE waited >= %(wait_2)s AND waited < %(wait_3)s),
-       count(*) FILTER (WHERE waited >= %(wait_3)s AND waited < %(wait_4)s),
-       count(*) FILTER (WHERE waited >= %(wait_4)s)
+       sum(minor) AS minor,
+       count(*) FILTER (WHERE decide_by <= now) AS overdue,
+       count(*) FILTER (WHERE worsens <= now + %(soon)s) AS soon,
+       count(*) FILTER (WHERE kind = 'conflict') AS conflicts,
+       count(*) FILTER (WHERE waited < %(wait_0)s) AS wait_0,
+       count(*) FILTER (WHERE waited >= %(wait_0)s AND waited < %(wait_1)s) AS wait_1,
+       count(*) FILTER (WHERE waited >= %(wait_1)s AND waited < %(wait_2)s) AS wait_2,
+       count(*) FILTER (WHERE waited >= %(wait_2)s AND waited < %(wait_3)s) AS wait_3,
+       count(*) FILTER (WHERE waited >= %(wait_3)s AND waited < %(wait_4)s) AS wait_4,
+       count(*) FILTER (WHERE waited >= %(wait_4)s) AS wait_5
 FROM (
-    SELECT listed.* FROM unnest(%(teams)s::text[]) AS team (slug)
+    SELECT clock.now, listed.* FROM clock CROSS JOIN unnest(%(teams)s::text[]) AS team (slug)
     CROSS JOIN LATERAL (
         SELECT at_risk_currency AS currency, at_risk_minor AS minor, decide_by_at AS decide_by,
-               worsens_at AS worsens, kind, %(now)s - opened_at AS waited
+               worsens_at AS worsens, kind, clock.now - opened_at AS waited
         FROM reconciliation_case
         WHERE team_id = team.slug AND state = 'needs_decision'
-              AND (snoozed_until_at IS NULL OR snoozed_until_at <= %(now)s)
+              AND (snoozed_until_at IS NULL OR snoozed_until_at <= clock.now)
         ORDER BY worsens_at, at_risk_minor DESC, id
         LIMIT %(cap)s
     ) AS listed
@@ -82,7 +84,7 @@ ORDER BY sum(minor) DESC
 
 # Each state's cases in the order of its index, so that a count that stops early reads no others.
 _UNDER_WAY = """
-SELECT wanted.name, count(*), min(listed.at), count(*) FILTER (WHERE listed.alone)
+SELECT wanted.name, count(*), min(listed.at) AS since, count(*) FILTER (WHERE listed.alone) AS alone
 FROM (VALUES ('looking_up'), ('retrying')) AS wanted (name)
 CROSS JOIN unnest(%(teams)s::text[]) AS team (slug)
 CROSS JOIN LATERAL (
@@ -94,59 +96,63 @@ CROSS JOIN LATERAL (
 GROUP BY wanted.name
 UNION ALL
 SELECT 'resolved', count(*), min(listed.at), count(*) FILTER (WHERE listed.alone)
-FROM unnest(%(teams)s::text[]) AS team (slug)
+FROM clock CROSS JOIN unnest(%(teams)s::text[]) AS team (slug)
 CROSS JOIN LATERAL (
     SELECT resolved_at AS at,
            NOT EXISTS (SELECT FROM reconciliation_decision WHERE case_id = reconciliation_case.id) AS alone
     FROM reconciliation_case
-    WHERE team_id = team.slug AND state = 'resolved' AND resolved_at >= %(yesterday)s
+    WHERE team_id = team.slug AND state = 'resolved' AND resolved_at >= clock.now - %(day)s
     ORDER BY resolved_at DESC, id DESC
     LIMIT %(cap)s
 ) AS listed
 """
 
 
-def backlog_of(*, teams: Sequence[str], now: datetime) -> Backlog:
-    """Count what waits and what is under way, each count up to its cap: two queries."""
-    if not teams:
-        return Backlog()
+_BOTH = f"""
+WITH clock AS MATERIALIZED (SELECT coalesce(%(now)s::timestamptz, clock_timestamp()) AS now)
+SELECT clock.now,
+       (SELECT coalesce(jsonb_agg(to_jsonb(one)), '[]') FROM ({_WAITING}) AS one),
+       (SELECT coalesce(jsonb_agg(to_jsonb(one)), '[]') FROM ({_UNDER_WAY}) AS one)
+FROM clock
+"""  # noqa: S608 - put together of what stands above
+
+
+def backlog_of(*, teams: Sequence[str], now: datetime | None = None) -> Backlog:
+    """Count what waits and what is under way, each count up to its cap; at `now`, or at the database's."""
     asked: dict[str, Any] = {
         "teams": list(teams),
         "now": now,
-        "soon": now + SOON,
-        "yesterday": now - timedelta(hours=24),
+        "soon": SOON,
+        "day": timedelta(hours=24),
         "cap": COUNT_MAX + 1,
     }
     asked |= {f"wait_{number}": end for number, end in enumerate(WAIT_ENDS)}
     with connection.cursor() as cursor:
-        cursor.execute(_WAITING, asked)
-        waiting = cursor.fetchall()
-        cursor.execute(_UNDER_WAY, asked)
-        under_way = {name: (count, since, alone) for name, count, since, alone in cursor.fetchall()}
-    sums = [sum(row[place] for row in waiting) for place in range(1, 12) if place != 2]
-    retrying, retrying_since, _ = under_way.get(CaseState.RETRYING, (0, None, 0))
-    settled, _, settled_alone = under_way.get(CaseState.RESOLVED, (0, None, 0))
+        cursor.execute(_BOTH, asked)
+        at, waiting, listed = cursor.fetchone()
+    rows: list[dict[str, Any]] = json.loads(waiting)
+    under_way = {row["name"]: row for row in json.loads(listed)}
+    retrying = under_way.get(CaseState.RETRYING, _NONE)
+    settled = under_way.get(CaseState.RESOLVED, _NONE)
     return Backlog(
-        waiting=sums[0],
-        overdue=sums[1],
-        soon=sums[2],
-        conflicts=sums[3],
-        waits=tuple(sums[4:]),
-        at_risk=tuple((currency, int(minor), count) for currency, count, minor, *_ in waiting if currency),
-        looking_up=under_way.get(CaseState.LOOKING_UP, (0, None, 0))[0],
-        retrying=retrying,
-        retrying_since=retrying_since,
-        settled=settled,
-        settled_alone=settled_alone,
+        now=at,
+        waiting=sum(row["count"] for row in rows),
+        overdue=sum(row["overdue"] for row in rows),
+        soon=sum(row["soon"] for row in rows),
+        conflicts=sum(row["conflicts"] for row in rows),
+        waits=tuple(sum(row[f"wait_{place}"] for row in rows) for place in range(len(WAIT_ENDS) + 1)),
+        at_risk=tuple((row["currency"], int(row["minor"]), row["count"]) for row in rows if row["currency"]),
+        looking_up=under_way.get(CaseState.LOOKING_UP, _NONE)["count"],
+        retrying=retrying["count"],
+        retrying_since=datetime.fromisoformat(retrying["since"]) if retrying["since"] else None,
+        settled=settled["count"],
+        settled_alone=settled["alone"],
     )
+
+
+_NONE: Final[dict[str, Any]] = {"count": 0, "since": None, "alone": 0}
 
 
 def capped(rows: QuerySet[Any, Any]) -> int:
     """Count these rows up to the cap; an order that an index has keeps the count from reading others."""
     return rows[: COUNT_MAX + 1].count()
-
-
-def waiting_count(*, teams: Sequence[str], count_max: int) -> int:
-    """How many cases wait for a person, up to a cap: for the navigation."""
-    waiting = Case.objects.filter(awake(Now()), team__in=teams, state=CaseState.NEEDS_DECISION)
-    return waiting.order_by()[:count_max].count()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from reconciliation import restoring
 from reconciliation.restoring import Progress
 from runs.models import AccountReturn, Environment, Freeze, Orphan, ProviderAccount
-from runs.states import Sending
 
 # Newest first; what is older is found by its key at the provider.
 ORPHANS_SHOWN_MAX = 200
@@ -27,21 +26,6 @@ class EnvironmentRead:
     accounts: tuple[AccountRead, ...]
     orphans: tuple[Orphan, ...]
     more_orphans: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class FrozenAccounts:
-    """At how many accounts nothing may be sent, and whether those are all there are."""
-
-    count: int
-    everywhere: bool
-
-
-def frozen_accounts() -> FrozenAccounts | None:
-    """Where sending is frozen; None where it is nowhere. One query over a deployment's few accounts."""
-    sending = list(ProviderAccount.objects.values_list("sending", flat=True))
-    frozen = sending.count(Sending.FROZEN)
-    return FrozenAccounts(count=frozen, everywhere=frozen == len(sending)) if frozen else None
 
 
 def read_environment() -> EnvironmentRead:

@@ -13,10 +13,11 @@ from enum import StrEnum
 from typing import Any, Final
 
 from django.db import OperationalError, connection, transaction
+from django.db.backends.utils import CursorWrapper
 from psycopg.errors import QueryCanceled
 
 from console.queries import keyset
-from console.search_models import PROGRESS_ID, TermKind
+from console.search_models import TermKind
 
 # Three characters are the least that the index can tell apart.
 PART_LENGTH_MIN: Final = 3
@@ -62,22 +63,26 @@ class Parts:
     stopped: bool = False
 
 
-_PREPARE: Final = """
-SELECT set_config('statement_timeout', %(look_ms)s, true), set_config('enable_seqscan', 'off', true),
-       set_config('pg_trgm.similarity_threshold', %(alike)s, true),
-       (SELECT through_at FROM console_searchprogress WHERE id = %(progress)s)
-"""
+# Before each statement, in the same message: how long it may take, and that the index is to be used.
+_LIMITS: Final = (
+    f"SET LOCAL statement_timeout = {LOOK_MS}; SET LOCAL enable_seqscan = off; "
+    f"SET LOCAL pg_trgm.similarity_threshold = {ALIKE_MIN}; "
+)
 _BEGINS: Final = """
-SELECT listed.id, listed.kind, listed.subject
-FROM unnest(%(teams)s::text[]) AS team (slug)
-CROSS JOIN LATERAL (
-    SELECT id, kind, subject, term FROM console_searchterm
-    WHERE team_slug = team.slug AND term LIKE lower(%(begins)s) {only} {beyond}
-    ORDER BY term, id
+SELECT listed.id, listed.kind, listed.subject, progress.through_at
+FROM (SELECT max(through_at) AS through_at FROM console_searchprogress) AS progress
+LEFT JOIN LATERAL (
+    SELECT term.* FROM unnest(%(teams)s::text[]) AS team (slug)
+    CROSS JOIN LATERAL (
+        SELECT id, kind, subject, term FROM console_searchterm
+        WHERE team_slug = team.slug AND term LIKE lower(%(begins)s) {only} {beyond}
+        ORDER BY term, id
+        LIMIT %(rows)s
+    ) AS term
+    ORDER BY term.term, term.id
     LIMIT %(rows)s
-) AS listed
+) AS listed ON true
 ORDER BY listed.term, listed.id
-LIMIT %(rows)s
 """
 _BEYOND_NAME: Final = """
 AND (term, id) > (SELECT term, id FROM console_searchterm WHERE id = %(after)s AND team_slug = ANY(%(teams)s))
@@ -89,7 +94,7 @@ WITH found AS MATERIALIZED (
     WHERE term LIKE lower(%(contains)s) AND term NOT LIKE lower(%(begins)s) AND team_slug = ANY(%(teams)s)
           {only} {beyond}
 )
-SELECT id, kind, subject FROM found ORDER BY id DESC LIMIT %(rows)s
+SELECT id, kind, subject, NULL FROM found ORDER BY id DESC LIMIT %(rows)s
 """
 _BEYOND_NEWER: Final = "AND id < %(after)s"
 _ALIKE: Final = """
@@ -97,7 +102,7 @@ WITH found AS MATERIALIZED (
     SELECT id, kind, subject, similarity(term, lower(%(plain)s)) AS much FROM console_searchterm
     WHERE term %% lower(%(plain)s) AND team_slug = ANY(%(teams)s) {only}
 )
-SELECT id, kind, subject FROM found ORDER BY much DESC, id DESC LIMIT %(rows)s
+SELECT id, kind, subject, NULL FROM found ORDER BY much DESC, id DESC LIMIT %(rows)s
 """
 _OPERATION_MARK: Final = "op_"
 
@@ -105,7 +110,7 @@ _OPERATION_MARK: Final = "op_"
 def find_parts(query: str, *, teams: Sequence[str], after: str = "", rows_max: int = PAGE_ROWS) -> Parts:
     """Find names of these teams by a part of them. Raises `Invalid` for a cursor that can't be read.
 
-    Four statements at most, in a transaction of its own. A query that is too short finds nothing.
+    Three statements at most, in a transaction of its own. A query that is too short finds nothing.
     """
     text, only = _read(query)
     stage, beyond = _place(after)
@@ -116,23 +121,18 @@ def find_parts(query: str, *, teams: Sequence[str], after: str = "", rows_max: i
         "plain": text,
         "begins": f"{_escaped(text)}%",
         "contains": f"%{_escaped(text)}%",
-        "rows": rows_max + 1,
-        "look_ms": str(LOOK_MS),
-        "alike": str(ALIKE_MIN),
-        "progress": PROGRESS_ID,
     }
     found = Parts()
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(_PREPARE, asked)
-            found = Parts(through_at=cursor.fetchone()[-1])
             for how in list(How)[stage:]:
                 asked["after"], beyond = beyond, 0
-                missing = rows_max + 1 - len(found.matches)
-                if missing <= 0 or (how is How.ALIKE and not _may_be_alike(text, found, after)):
+                asked["rows"] = rows_max + 1 - len(found.matches)
+                if asked["rows"] <= 0 or (how is How.ALIKE and not _may_be_alike(text, found, after)):
                     break
-                cursor.execute(_statement(how, only, bool(asked["after"])), asked | {"rows": missing})
-                rows = cursor.fetchall()
+                rows = _rows(cursor, _statement(how, only, bool(asked["after"])), asked)
+                if how is How.BEGINS:
+                    found = Parts(through_at=rows[0][-1])
                 found = replace(found, matches=found.matches + _matches(how, rows))
             # It only read; its limits end here too where it was part of another transaction.
             transaction.set_rollback(True)
@@ -141,6 +141,15 @@ def find_parts(query: str, *, teams: Sequence[str], after: str = "", rows_max: i
             raise
         found = replace(found, stopped=True)
     return _paged(found, rows_max)
+
+
+def _rows(cursor: CursorWrapper, statement: str, asked: dict[str, Any]) -> list[tuple[Any, ...]]:
+    """What the statement answers, within its limits: the last result of the message."""
+    cursor.execute(_LIMITS + statement.strip(), asked)
+    while cursor.nextset():
+        pass
+    rows: list[tuple[Any, ...]] = cursor.fetchall()
+    return rows
 
 
 def _may_be_alike(text: str, found: Parts, after: str) -> bool:
@@ -180,7 +189,11 @@ def _statement(how: How, only: str, goes_on: bool) -> str:
 
 def _matches(how: How, rows: Sequence[tuple[Any, ...]]) -> tuple[Match, ...]:
     shown = rows[:ALIKE_MAX] if how is How.ALIKE else rows
-    return tuple(Match(pk=pk, how=how, kind=TermKind(kind), subject=subject) for pk, kind, subject in shown)
+    return tuple(
+        Match(pk=pk, how=how, kind=TermKind(kind), subject=subject)
+        for pk, kind, subject, _ in shown
+        if pk is not None  # the row that says only until when names are known
+    )
 
 
 def _paged(found: Parts, rows_max: int) -> Parts:
@@ -189,3 +202,23 @@ def _paged(found: Parts, rows_max: int) -> Parts:
     shown = found.matches[:rows_max]
     last = shown[-1]
     return replace(found, matches=shown, after=keyset.pack(list(How).index(last.how), last.pk))
+
+
+def subjects_with(query: str, *, teams: Sequence[str], subjects_max: int) -> tuple[str, ...]:
+    """Operations and runs of which a name contains this, newest first; none where it takes too long.
+
+    One statement, in a transaction of its own.
+    """
+    text, only = _read(query)
+    if len(text) < PART_LENGTH_MIN or not teams:
+        return ()
+    asked = {"teams": list(teams), "contains": f"%{_escaped(text)}%", "begins": "", "rows": subjects_max}
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            rows = _rows(cursor, _statement(How.CONTAINS, only, goes_on=False), asked)
+            transaction.set_rollback(True)
+    except OperationalError as error:
+        if not isinstance(error.__cause__, QueryCanceled):
+            raise
+        return ()
+    return tuple(dict.fromkeys(subject for _, _, subject, _ in rows))

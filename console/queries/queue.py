@@ -9,24 +9,31 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
-from django.db.models import BinaryField, F, Q, QuerySet, Value, When
+from django.db.models import BinaryField, F, OuterRef, Q, QuerySet, Subquery, Value, When
 from django.db.models import Case as FirstOf
 from django.db.models.functions import Length
+from django.db.models.lookups import Exact, IsNull
 
 from console.queries import keyset
-from console.queries.backlog import COUNT_MAX, SOON, Backlog, backlog_of, capped
+from console.queries.backlog import SOON, Backlog, backlog_of, capped
+from console.queries.choices import Choices, choices_of
 from console.queries.finding import Named, find_named
+from console.queries.parts import PART_LENGTH_MIN, subjects_with
 from reconciliation.models import Case, Lookup
-from reconciliation.overview import Overview, answers_of
+from reconciliation.overview import Overview, answers_of, stray_report
 from reconciliation.snoozing import asleep, awake, is_asleep
 from reconciliation.states import CaseState
 from reconciliation.work_models import CaseClaim
 from reconciliation.working import live_claims
 from runs.locking import database_now
-from runs.models import Flow, ProviderAccount
 from runs.money import codes_with_digits
 
 PAGE_ROWS = 50
+# Of what is resolved, so many are looked for among the names that have a part; newest first.
+SUBJECTS_MAX = 500
+# Whom a list is narrowed to, where it isn't a person by their id.
+ME: Final = "me"
+NOBODY: Final = "nobody"
 # A longer payload isn't read for the sake of a row's title.
 PAYLOAD_READ_MAX = 4_096
 
@@ -83,6 +90,9 @@ class Asked:
     # In major units, whatever the currency: 100 is €100.00 and also JPY 100.
     amount_min: Decimal | None = None
     waiting_min: timedelta | None = None
+    # Who works on it: an actor, or one of the two words; `me` is whom ME means.
+    assignee: str = ""
+    me: str = ""
     after: str = ""
 
     @property
@@ -96,6 +106,7 @@ class Asked:
             or self.reason
             or self.amount_min is not None
             or self.waiting_min is not None
+            or self.assignee
         )
 
 
@@ -120,31 +131,30 @@ class Listed:
     now: datetime
     rows: tuple[Row, ...]
     backlog: Backlog
-    providers: tuple[str, ...]
-    flows: tuple[str, ...]
-    tools: tuple[str, ...]
+    choices: Choices
+    # Nothing has exactly the name that was asked for: what has it as a part of its own is listed.
+    by_part: bool = False
     after: str = ""
 
 
 def list_cases(*, teams: Sequence[str], asked: Asked) -> Listed:
     """Read one page of cases with the backlog over it. Raises `Invalid` for a cursor that can't be read."""
-    now = database_now()
-    backlog = backlog_of(teams=teams, now=now)
-    condition = _condition(asked, teams, now)
+    backlog = backlog_of(teams=teams)
+    now = backlog.now
+    named = find_named(asked.text, teams=teams) if asked.text else Named()
+    condition = _condition(asked, teams, now, named)
     ids = [] if condition is None else _page_ids(teams, asked, condition)
     shown = ids[:PAGE_ROWS]
     rows = _rows(shown, now)
     after = ""
     if len(ids) > PAGE_ROWS and rows:
         after = _cursor(rows[-1].case)
-    providers, flows = _choices(teams)
     return Listed(
         now=now,
         rows=rows,
         backlog=backlog,
-        providers=providers,
-        flows=flows,
-        tools=_tools(teams, _STATES[asked.view]),
+        choices=choices_of(teams=teams, state=_STATES[asked.view]),
+        by_part=len(asked.text) >= PART_LENGTH_MIN and not named,
         after=after,
     )
 
@@ -162,8 +172,8 @@ def count_new(*, teams: Sequence[str], asked: Asked, since: datetime) -> int:
 # --- Which cases, in which order --------------------------------------------------------------------------
 
 
-def _condition(asked: Asked, teams: Sequence[str], now: datetime) -> Q | None:
-    """The filters as one condition; None when nothing can match."""
+def _condition(asked: Asked, teams: Sequence[str], now: datetime, named: Named | None = None) -> Q | None:
+    """The filters as one condition; None when nothing can match. `named`: what has the name asked for."""
     condition = Q(state=_STATES[asked.view])
     if asked.view is View.SNOOZED:
         condition &= asleep(now)
@@ -175,10 +185,11 @@ def _condition(asked: Asked, teams: Sequence[str], now: datetime) -> Q | None:
     if asked.view is View.CONFLICT:
         condition &= Q(kind="conflict")
     if asked.text:
-        named = find_named(asked.text, teams=teams)
-        if not named:
+        named = find_named(asked.text, teams=teams) if named is None else named
+        called = _of_named(named) if named else _of_part(asked, teams)
+        if called is None:
             return None
-        condition &= _of_named(named)
+        condition &= called
     for column, value in (
         ("provider_slug", asked.provider),
         ("flow_name", asked.flow),
@@ -192,7 +203,39 @@ def _condition(asked: Asked, teams: Sequence[str], now: datetime) -> Q | None:
         condition &= _at_least(asked.amount_min)
     if asked.waiting_min is not None:
         condition &= Q(opened_at__lte=now - asked.waiting_min)
+    if asked.assignee:
+        condition &= _of_assignee(asked, now)
     return condition
+
+
+def _of_assignee(asked: Asked, now: datetime) -> Q:
+    """Cases that this person works on, or nobody.
+
+    Asked case by case, by the claims' key: the list is short beside all claims that there ever were.
+    """
+    worker = Subquery(live_claims(now).filter(case=OuterRef("pk")).values("actor")[:1])
+    if asked.assignee == NOBODY:
+        return Q(IsNull(worker, True))
+    return Q(Exact(worker, Value(asked.me if asked.assignee == ME else asked.assignee)))
+
+
+def _of_part(asked: Asked, teams: Sequence[str]) -> Q | None:
+    """Cases of which a name contains the text; None where it is too short or nothing can match.
+
+    What isn't settled is little: there the names themselves are read, also of what came this second.
+    """
+    text = asked.text
+    if len(text) < PART_LENGTH_MIN:
+        return None
+    if asked.view is View.RESOLVED:
+        subjects = subjects_with(text, teams=teams, subjects_max=SUBJECTS_MAX)
+        return Q(operation__in=subjects) | Q(run__in=subjects) if subjects else None
+    return (
+        Q(operation__id__icontains=text)
+        | Q(operation__key__icontains=text)
+        | Q(run__external_id__icontains=text)
+        | Q(operation__receipt__reference__icontains=text)
+    )
 
 
 def _at_least(amount: Decimal) -> Q:
@@ -284,10 +327,11 @@ def before_in_queue(at: object, minor: object, pk: object) -> Q:
 
 
 def _rows(ids: Sequence[str], now: datetime) -> tuple[Row, ...]:
+    latest = Lookup.objects.filter(case=OuterRef("pk"))
     small = When(payload_length__lte=PAYLOAD_READ_MAX, then=F("operation__payload"))
     cases = (
         Case.objects.filter(pk__in=ids)
-        .select_related("operation__call", "run__flow_version")
+        .select_related("operation__call", "run__flow_version", "claim")
         .defer(
             "operation__payload",
             "operation__refusal",
@@ -298,21 +342,21 @@ def _rows(ids: Sequence[str], now: datetime) -> tuple[Row, ...]:
             "run__output",
             "run__end_reason",
         )
-        .annotate(payload_length=Length("operation__payload"))
+        .annotate(payload_length=Length("operation__payload"), stray_report=stray_report())
+        .annotate(looked_up_at=Subquery(latest.order_by("-number").values("asked_at")[:1]))
         .annotate(small_payload=FirstOf(small, default=Value(None), output_field=BinaryField(null=True)))
     )
     by_id: dict[str, Any] = {case.pk: case for case in cases}
     listed = [by_id[one] for one in ids if one in by_id]
     overviews = answers_of(listed, now=now)
-    latest = Lookup.objects.filter(case__in=ids).order_by("case", "-number").distinct("case")
-    looked: dict[str, datetime] = dict(latest.values_list("case_id", "asked_at"))
     # On a case that is resolved nobody works any more.
-    claims = {one.case_id: one for one in live_claims(now).filter(case__in=ids)}
+    held: dict[str, CaseClaim | None] = {one.pk: getattr(one, "claim", None) for one in listed}
+    claims = {pk: claim for pk, claim in held.items() if claim is not None and claim.until_at > now}
     return tuple(
         Row(
             case=case,
             overview=overviews[case.pk],
-            looked_up_at=looked.get(case.pk),
+            looked_up_at=case.looked_up_at,
             payload=bytes(case.small_payload or b""),
             **_hands(claims.get(case.pk) if case.state != CaseState.RESOLVED else None),
         )
@@ -329,27 +373,6 @@ def _hands(claim: CaseClaim | None) -> dict[str, str]:
         "claimant": claim.actor_name or claim.actor,
         "given_by": claim.given_by if unopened else "",
     }
-
-
-# --- Around the list --------------------------------------------------------------------------------------
-
-
-def _choices(teams: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the filters offer: every account, and the teams' flows."""
-    flows = Flow.objects.filter(team__in=teams).order_by("name").values_list("name", flat=True)
-    providers = ProviderAccount.objects.order_by("slug").values_list("slug", flat=True)
-    return tuple(providers[:200]), tuple(dict.fromkeys(flows[:200]))
-
-
-def _tools(teams: Sequence[str], state: CaseState) -> tuple[str, ...]:
-    """The tools of what is listed, looked for among the first cases of the list: a bound, not a census."""
-    order = _ORDERS[state]
-    columns = [name.lstrip("-") for name in order]
-    parts = [
-        Case.objects.filter(team=team, state=state).order_by(*order).values_list("tool", *columns)[:COUNT_MAX]
-        for team in teams
-    ]
-    return tuple(sorted({row[0] for part in parts for row in part}))
 
 
 # --- Where a case stands ------------------------------------------------------------------------------------

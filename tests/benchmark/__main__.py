@@ -41,10 +41,10 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="recourse-bench-") as folder,
         EmbeddedServers(Path(folder) / "state") as servers,
     ):
-        environment = _environment(servers)
+        environment = environment_of(servers.database_url, servers.broker_url)
         os.environ.update(environment)
-        _manage("migrate", "--verbosity", "0", owner=servers.owner_url)
-        _manage("sync_providers")
+        manage("migrate", "--verbosity", "0", owner=servers.owner_url)
+        manage("sync_providers")
         measuring.create_plain_tables(servers.owner_url)
         results = _measure(options.rounds, options.effects, Path(folder))
     _print_table(results)
@@ -54,10 +54,10 @@ def main() -> None:
     print(f"written to {target.relative_to(ROOT)}")
 
 
-def _environment(servers: EmbeddedServers) -> dict[str, str]:
+def environment_of(database_url: str, broker_url: str) -> dict[str, str]:
     return {
-        "DATABASE_URL": servers.database_url,
-        "BROKER_URL": servers.broker_url,
+        "DATABASE_URL": database_url,
+        "BROKER_URL": broker_url,
         "RECOURSE_SECRET_KEY": "benchmark" * 6,
         "RECOURSE_KEY_SECRET": "benchmark" * 6,
         "RECOURSE_SECURE_COOKIES": "0",
@@ -67,7 +67,7 @@ def _environment(servers: EmbeddedServers) -> dict[str, str]:
     }
 
 
-def _manage(*arguments: str, owner: str = "") -> str:
+def manage(*arguments: str, owner: str = "") -> str:
     environment = {**os.environ, **({"DATABASE_OWNER_URL": owner} if owner else {})}
     command = [sys.executable, str(ROOT / "manage.py"), *arguments]
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True, cwd=ROOT)
@@ -76,9 +76,7 @@ def _manage(*arguments: str, owner: str = "") -> str:
 
 def _measure(rounds: int, effects: int | None, folder: Path) -> dict[str, float]:
     context = multiprocessing.get_context("spawn")
-    token = _manage(
-        "createtoken", "--team", "bench", "--create-team", "--scope", "journal", "--name", "bench"
-    )
+    token = manage("createtoken", "--team", "bench", "--create-team", "--scope", "journal", "--name", "bench")
     rates: dict[str, list[float]] = {}
     spawn = Spawn(folder)
     url = start_web_server(spawn, env=dict(os.environ)).url

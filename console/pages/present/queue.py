@@ -99,7 +99,7 @@ def queue_page(
         waits=waits_of(backlog),
         tabs=tabs_of(address, backlog),
         filters=filters_of(listed, address),
-        chips=chips_of(address),
+        chips=chips_of(address, listed),
         clear_href=cleared(address) if asked.narrowed else "",
         saved=saved,
         poll_href=f"{reverse('queue_news')}?{urlencode({**address.words, 'since': listed.now.isoformat()})}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,7 +16,7 @@ from console.pages.present import naming
 from console.pages.present.marks import FINDINGS, NEEDS
 from console.pages.shapes import Chip, Choice, Filter
 from console.queries.finding import clean
-from console.queries.queue import Asked, Listed, View
+from console.queries.queue import ME, NOBODY, Asked, Listed, View
 
 AGES: Final = {
     "15min": timedelta(minutes=15),
@@ -25,8 +26,10 @@ AGES: Final = {
 }
 _AGE_LABELS: Final = {"15min": "Over 15 min", "1h": "Over 1 h", "4h": "Over 4 h", "24h": "Over 24 h"}
 # The names that the address has for what a list is narrowed to, in the order of the fields.
-NARROWING: Final = ("q", "provider", "flow", "tool", "finding", "reason", "age", "min")
+NARROWING: Final = ("q", "provider", "flow", "tool", "finding", "reason", "age", "min", "assignee")
 AMOUNT_LENGTH_MAX = 16
+# What the journal calls a person, by their number.
+_PERSON: Final = re.compile(r"person:[0-9]{1,18}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +61,8 @@ class Address:
         return urlencode(self.words)
 
 
-def read_address(given: Mapping[str, str]) -> Address:
-    """Read what an address asks for; a filter that can't be read asks for nothing and is dropped."""
+def read_address(given: Mapping[str, str], *, me: str) -> Address:
+    """Read what an address asks for; what can't be read is dropped. `me`: the actor who asks."""
     view = given.get("view", "")
     amount = _amount(given.get("min", ""))
     age = given.get("age", "")
@@ -73,6 +76,8 @@ def read_address(given: Mapping[str, str]) -> Address:
         reason=clean(given.get("reason", "")),
         amount_min=amount,
         waiting_min=AGES.get(age),
+        assignee=_assignee(given.get("assignee", "")),
+        me=me,
         after=given.get("after", ""),
     )
     words = {
@@ -85,8 +90,14 @@ def read_address(given: Mapping[str, str]) -> Address:
         "reason": asked.reason,
         "age": age if age in AGES else "",
         "min": "" if amount is None else f"{amount:f}",
+        "assignee": asked.assignee,
     }
     return Address(asked=asked, words={name: value for name, value in words.items() if value})
+
+
+def _assignee(text: str) -> str:
+    """One of the two words, or a person's actor."""
+    return text if text in (ME, NOBODY) or _PERSON.fullmatch(text) else ""
 
 
 def _amount(text: str) -> Decimal | None:
@@ -105,7 +116,7 @@ def filters_of(listed: Listed, address: Address) -> tuple[Filter, ...]:
         Filter(name="view", label="View", value=str(asked.view), input_type="hidden"),
         Filter(
             name="q",
-            label="Operation id, key, run, external id or receipt",
+            label="Operation id, key, run, external id or receipt, or a part",
             value=asked.text,
             placeholder="op_…, key or run_…",
             grows=True,
@@ -113,17 +124,17 @@ def filters_of(listed: Listed, address: Address) -> tuple[Filter, ...]:
         Filter(
             name="provider",
             label="Provider",
-            choices=_choices("Any provider", ((one, one) for one in listed.providers), asked.provider),
+            choices=_choices("Any provider", _as_named(listed.choices.providers), asked.provider),
         ),
         Filter(
             name="flow",
             label="Flow",
-            choices=_choices("Any flow", ((one, one) for one in listed.flows), asked.flow),
+            choices=_choices("Any flow", _as_named(listed.choices.flows), asked.flow),
         ),
         Filter(
             name="tool",
             label="Tool",
-            choices=_choices("Any tool", ((one, _tool(one)) for one in listed.tools), asked.tool),
+            choices=_choices("Any tool", ((one, _tool(one)) for one in listed.choices.tools), asked.tool),
         ),
         Filter(
             name="finding",
@@ -141,13 +152,33 @@ def filters_of(listed: Listed, address: Address) -> tuple[Filter, ...]:
             placeholder="0.00",
             input_type="text",
         ),
+        Filter(
+            name="assignee",
+            label="Worked on by",
+            choices=_choices("Anybody or nobody", _assignees(listed, asked), asked.assignee),
+        ),
     )
 
 
-def chips_of(address: Address) -> tuple[Chip, ...]:
+def _as_named(names: Iterable[str]) -> Iterable[tuple[str, str]]:
+    return ((one, one) for one in names)
+
+
+def _assignees(listed: Listed, asked: Asked) -> list[tuple[str, str]]:
+    others = [(actor, name) for actor, name in listed.choices.people if actor != asked.me]
+    return [(ME, "Me"), (NOBODY, "Nobody"), *others]
+
+
+def chips_of(address: Address, listed: Listed) -> tuple[Chip, ...]:
     """Every filter that narrows the list now, each with the address that takes it away."""
+    people = dict(_assignees(listed, address.asked))
+    said = {**address.words, "assignee": people.get(address.asked.assignee, address.asked.assignee)}
     return tuple(
-        Chip(name=_CHIP_NAMES[name], value=_said(name, address.words[name]), href=address.href(**{name: ""}))
+        Chip(
+            name=_CHIP_PARTS if name == "q" and listed.by_part else _CHIP_NAMES[name],
+            value=_said(name, said[name]),
+            href=address.href(**{name: ""}),
+        )
         for name in NARROWING
         if name in address.words
     )
@@ -162,7 +193,10 @@ _CHIP_NAMES: Final = {
     "reason": "Asked because",
     "age": "Waiting",
     "min": "At risk, at least",
+    "assignee": "Worked on by",
 }
+# Nothing is called exactly this.
+_CHIP_PARTS: Final = "A name contains"
 
 
 def _said(name: str, value: str) -> str:

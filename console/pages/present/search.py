@@ -42,7 +42,7 @@ def search_page(hits: Hits, query: str, *, now: datetime, after: str = "") -> Se
         empty=None if found else _empty(query, hits, after),
         next=following,
         through_at=hits.parts.through_at,
-        notice=_notice(query, hits),
+        notice=_notice(query, hits, after),
     )
 
 
@@ -52,15 +52,15 @@ def only_hit(hits: Hits) -> str:
     return found[0].href if len(found) == 1 and not hits.parts.matches else ""
 
 
-def _notice(query: str, hits: Hits) -> str:
+def _notice(query: str, hits: Hits, after: str) -> str:
     """What isn't in the list, where something may be missing from it."""
     if hits.parts.stopped:
         return (
             "Looking through every name that has this part would take too long, so not all are listed. "
             "Write more of the name, or its beginning."
         )
-    looked = hits.parts.through_at is not None
-    if query and not looked and len(query) >= PART_LENGTH_MIN and hits.exact_count != 1:
+    unknown = hits.parts.through_at is None and not after
+    if unknown and len(query) >= PART_LENGTH_MIN and hits.exact_count != 1:
         return "No name is known by its parts yet: they are taken over from the log. Whole ones are found."
     return ""
 

@@ -11,9 +11,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from console.models import Role
+from console import search_terms
+from console.access import person_actor
+from console.models import Person, Role
+from console.pages.present.saved_views import SHARED_PREFIX
 from console.queries import backlog, effects, queue, runs
 from reconciliation.models import Case
+from reconciliation.work_models import CaseClaim
 from reconciliation.working import Worker, claim_case
 from runs.actors import Actor, ActorKind
 from tests import cases, factories
@@ -23,7 +27,7 @@ from tests.integration.pages.forms import page_of
 from tests.many import analyze, more_cases, more_leaves
 
 # The page's own and the session's; a page of fifty rows may not ask more often than a page of one.
-QUEUE_QUERIES_MAX = 24
+QUEUE_QUERIES_MAX = 12
 
 
 @pytest.fixture
@@ -153,6 +157,77 @@ def test_filters_in_the_address_narrow_the_list(operator: Client) -> None:
     assert shown(operator, "/?reason=not_found&age=15min") == [order.case_id]
 
 
+def test_a_list_is_narrowed_to_whoever_works_on_its_cases(operator: Client, login: Login) -> None:
+    login(Role.OPERATOR, name="kim")
+    me = Person.objects.get(username="operator")
+    kim = Person.objects.get(username="kim")
+    mine, theirs, ended, free = (cases.needs_decision() for _ in range(4))
+    for opened, person in ((mine, me), (theirs, kim), (ended, me)):
+        claim_case(case_id=opened.case_id, team=None, worker=Worker(actor=person_actor(person), name="x"))
+    over = timezone.now() - timedelta(minutes=1)
+    CaseClaim.objects.filter(case=ended.case_id).update(claimed_at=over, used_at=over, until_at=over)
+    for assignee, expected in (
+        ("me", [mine]),
+        (f"person:{me.pk}", [mine]),
+        (f"person:{kim.pk}", [theirs]),
+        ("nobody", [ended, free]),
+        ("person:999", []),
+        ("", [mine, theirs, ended, free]),
+        ("person:", [mine, theirs, ended, free]),
+        ("nonsense", [mine, theirs, ended, free]),
+    ):
+        assert sorted(shown(operator, f"/?assignee={assignee}")) == sorted(one.case_id for one in expected), (
+            assignee
+        )
+    page = page_of(operator, f"/?assignee=person:{kim.pk}")
+    (field,) = (one for one in page.filters if one.name == "assignee")
+    assert [(one.label, one.selected) for one in field.choices] == [
+        ("Anybody or nobody", False),
+        ("Me", False),
+        ("Nobody", False),
+        ("kim", True),
+    ]
+    assert [(chip.name, chip.value) for chip in page.chips] == [("Worked on by", "kim")]
+
+
+def test_a_saved_view_of_my_cases_is_of_whoever_follows_it(operator: Client, login: Login) -> None:
+    colleague = login(Role.OPERATOR, name="kim")
+    opened = cases.needs_decision()
+    kim = person_actor(Person.objects.get(username="kim"))
+    claim_case(case_id=opened.case_id, team=None, worker=Worker(actor=kim, name="Kim"))
+    operator.post("/queue/views/", {"name": "Mine", "query": "assignee=me", "reach": f"{SHARED_PREFIX}ops"})
+    (view,) = (one for one in page_of(colleague, "/").saved.rows if one.name == "Mine")
+    assert view.href == "/?assignee=me"
+    assert shown(colleague, view.href) == [opened.case_id]
+    assert shown(operator, view.href) == []
+
+
+def test_a_part_of_a_name_finds_a_case_at_once_and_says_that_it_is_a_part(operator: Client) -> None:
+    opened = cases.needs_decision(external_id="ORD-77041-Berlin")
+    cases.needs_decision(external_id="ORD-2")
+    operation = opened.operation
+    for part in ("77041-ber", operation.pk[-8:].lower(), operation.key[5:20]):
+        assert shown(operator, f"/?q={part}") == [opened.case_id], part
+    assert [chip.name for chip in page_of(operator, "/?q=berlin").chips] == ["A name contains"]
+    assert [chip.name for chip in page_of(operator, f"/?q={operation.pk}").chips] == ["Named"]
+    assert shown(operator, "/?q=%25%25%25") == []
+    assert shown(operator, "/?q=be") == []
+
+
+@pytest.mark.usefixtures("transactional_db")
+def test_a_part_of_a_settled_ones_name_is_found_once_it_is_known(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled = cases.open_case(external_id="ORD-77041-Berlin")
+    cases.looked_up(settled, cases.found(settled, id="rfd_3SxB"))
+    assert shown(operator, "/?view=resolved&q=berlin") == []
+    monkeypatch.setattr(search_terms, "SETTLE_SECONDS", 0)
+    search_terms.index_terms()
+    search_terms.index_terms()
+    for part in ("berlin", "3sxb", settled.operation.key[3:12]):
+        assert shown(operator, f"/?view=resolved&q={part}") == [settled.case_id], part
+
+
 def test_a_minimum_counts_in_each_currencys_own_units(operator: Client) -> None:
     opened = cases.needs_decision()
     for currency, minor, found in (("JPY", 100, True), ("JPY", 99, False), ("KWD", 99_999, False)):
@@ -177,11 +252,11 @@ def test_each_filter_is_a_chip_whose_link_takes_that_one_away(operator: Client) 
     cases.needs_decision()
     path = (
         f"/?view=soon&q=ORD&provider={cases.PAYMENTS}&flow=f&tool=refund"
-        "&finding=not_found&reason=parked&age=4h&min=€1,000"
+        "&finding=not_found&reason=parked&age=4h&min=€1,000&assignee=nobody"
     )
     page = page_of(operator, path)
     assert [(chip.name, chip.value) for chip in page.chips] == [
-        ("Named", "ORD"),
+        ("A name contains", "ORD"),
         ("Provider", cases.PAYMENTS),
         ("Flow", "f"),
         ("Tool", "Refund"),
@@ -189,6 +264,7 @@ def test_each_filter_is_a_chip_whose_link_takes_that_one_away(operator: Client) 
         ("Asked because", "The lookups keep failing"),
         ("Waiting", "over 4 h"),
         ("At risk, at least", "1000"),
+        ("Worked on by", "Nobody"),
     ]
     for chip in page.chips:
         left = page_of(operator, chip.href).chips

@@ -11,7 +11,8 @@ from django.test import Client
 
 from console.models import Role
 from console.pages.present.timeline import event_of
-from console.queries.backlog import backlog_of, waiting_count
+from console.queries.backlog import backlog_of
+from console.queries.frame import read_frame
 from console.queries.queue import place_of
 from reconciliation import snoozing, tightening
 from reconciliation.models import Case
@@ -61,7 +62,7 @@ def test_a_case_that_is_put_off_leaves_the_list_and_its_counts_until_its_time(ki
     assert listed(kim, f"/?q={opened.case_id}") == {opened.case_id}
     now = database_now()
     assert backlog_of(teams=[factories.TEAM], now=now).waiting == 1
-    assert waiting_count(teams=[factories.TEAM], count_max=9) == 1
+    assert read_frame(teams=[factories.TEAM], count_max=9).waiting == 1
     assert place_of(other.case, teams=[factories.TEAM], now=now).total == 1
     assert place_of(opened.case, teams=[factories.TEAM], now=now).number is None
     assert kim.post("/queue/next/")["Location"] == f"/cases/{other.case_id}/"
