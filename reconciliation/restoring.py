@@ -13,30 +13,34 @@ from datetime import UTC, datetime
 from typing import ClassVar
 
 from django.db import connection, transaction
-from django.db.models import Q, QuerySet
 
-from reconciliation import cases, place
-from reconciliation.accounts import account_of
-from reconciliation.gate_models import SweepFailure
+from reconciliation import place
+from reconciliation.marking import RESTORER, unreported_at
 from reconciliation.models import Case
 from reconciliation.place import COMES_BACK
-from reconciliation.states import CaseKind, CaseState
+from reconciliation.states import CaseState
 from runs import audit
-from runs.actors import Actor, ActorKind
+from runs.actors import Actor
 from runs.ids import new_id
 from runs.journal.evidence import storable_text
-from runs.journal.freezing import mark_perhaps_sent
-from runs.journal.settling import MoveRefused
-from runs.locking import database_now, lock_operation
-from runs.models import AccountReturn, Attempt, Environment, Freeze, Grant, Operation, ProviderAccount, Team
+from runs.locking import database_now
+from runs.models import (
+    AccountReturn,
+    Environment,
+    Freeze,
+    ProviderAccount,
+    Team,
+)
 from runs.refusals import Invalid, Refusal
-from runs.states import AttemptOutcome, FreezeAnswer, GrantState, ListingState, OperationState, Sending
+from runs.states import (
+    FreezeAnswer,
+    ListingState,
+    Sending,
+)
 
-RESTORER = Actor(ActorKind.SYSTEM, "restore")
 REASON_LENGTH_MIN, REASON_LENGTH_MAX = 10, 2_000
 # What an earlier time means is a slip, and before the year 1 there is none to ask a provider for.
 EARLIEST_AT = datetime(2000, 1, 1, tzinfo=UTC)
-PERHAPS_SENT = "The journal was restored from a backup: a sender whom it has forgotten may have sent this."
 
 
 class NothingFrozen(Refusal):
@@ -162,74 +166,6 @@ def _go_back(freeze: Freeze, answer: FreezeAnswer, seen: place.Fingerprint, now:
     return environment.id_text
 
 
-# --- what may have been sent --------------------------------------------------------------------------------
-
-
-def perhaps_sent(failing: QuerySet[SweepFailure, str], *, limit: int) -> list[str]:
-    """Operations that were ready when the freeze was answered, without those that failed lately."""
-    freeze = place.open_freeze()
-    if freeze is None or freeze.answer not in COMES_BACK:
-        return []
-    waiting = AccountReturn.objects.filter(freeze=freeze, marked_at__isnull=True)
-    slugs = list(waiting.values_list("account_id", flat=True))
-    ready = _ready(freeze).filter(provider__in=slugs) if slugs else Operation.objects.none()
-    return list(ready.exclude(pk__in=failing).order_by("id").values_list("pk", flat=True)[:limit])
-
-
-def _ready(freeze: Freeze) -> QuerySet[Operation]:
-    # No index serves this one: it is asked after a restore and never again, and every send would pay for it.
-    unsent = Q(state=OperationState.READY, created_at__lte=freeze.answered_at)
-    # An open grant may have been used in the lost time: neither it nor what was found before it holds.
-    granted = Grant.objects.filter(state=GrantState.OPEN, made_at__lte=freeze.answered_at)
-    return Operation.objects.filter(
-        unsent | Q(state=OperationState.SENT_UNKNOWN, pk__in=granted.values("operation"))
-    )
-
-
-def mark(*, operation_id: str) -> bool:
-    """Let one operation count as perhaps sent, with a case that is looked up. Owns its transaction."""
-    with transaction.atomic():
-        locked = lock_operation(operation_id=operation_id, team=None)
-        freeze = place.open_freeze()
-        if freeze is None or freeze.answer not in COMES_BACK:
-            return False
-        since = max(locked.operation.created_at, freeze.backup_taken_at or locked.operation.created_at)
-        try:
-            mark_perhaps_sent(locked, since_at=since, actor=RESTORER, reason=f"{PERHAPS_SENT} ({freeze.pk})")
-        except MoveRefused:
-            return False
-        case = cases.open_case(locked, kind=CaseKind.UNKNOWN, because=PERHAPS_SENT)
-        if case.state == CaseState.RETRYING:
-            has_lookup = account_of(locked.operation.provider_id).contract.has_lookup
-            cases.back_to_looking_up(locked, case, why=PERHAPS_SENT, has_lookup=has_lookup)
-        cases.judge(locked, case)
-        return True
-
-
-def note_marked() -> None:
-    """Note the accounts where nothing is ready any more that was when the freeze was answered."""
-    freeze = place.open_freeze()
-    if freeze is None or freeze.answer not in COMES_BACK:
-        return
-    now = database_now()
-    # An account that was declared since the answer comes back as the others do.
-    since = ProviderAccount.objects.exclude(pk__in=freeze.returns.values("account"))
-    AccountReturn.objects.bulk_create(
-        [
-            AccountReturn(freeze=freeze, account_id=slug, listing_not_before_at=now)
-            for slug in since.values_list("slug", flat=True)
-        ],
-        ignore_conflicts=True,
-    )
-    for one in AccountReturn.objects.filter(freeze=freeze, marked_at__isnull=True):
-        if not _ready(freeze).filter(provider=one.account_id).exists():
-            count = Case.objects.filter(provider_slug=one.account_id, opened_because=PERHAPS_SENT)
-            AccountReturn.objects.filter(pk=one.pk, marked_at__isnull=True).update(
-                marked_at=database_now(),
-                marked_count=count.filter(opened_at__gte=freeze.answered_at).count(),
-            )
-
-
 # --- sending again ------------------------------------------------------------------------------------------
 
 
@@ -251,17 +187,7 @@ def progress_of(one: AccountReturn) -> Progress:
     if looking:
         blocked.append(f"Unknown outcomes still being looked up: {looking}.")
     # By their open attempts, of which there are few: no index finds operations by their state.
-    unreported = (
-        Attempt.objects.filter(
-            outcome=AttemptOutcome.OPEN,
-            operation__provider=slug,
-            operation__state=OperationState.SENT_UNKNOWN,
-            operation__in_doubt_since_at__isnull=True,
-        )
-        .values("operation")
-        .distinct()
-        .count()
-    )
+    unreported = unreported_at([slug]).values("operation").distinct().count()
     if unreported:
         blocked.append(f"Sent, and not reported by their senders yet: {unreported}.")
     waiting = here.exclude(state__in=[CaseState.LOOKING_UP, CaseState.RESOLVED]).count()
@@ -270,9 +196,15 @@ def progress_of(one: AccountReturn) -> Progress:
     if one.listing == ListingState.DUE:
         said = f" {one.listing_note}" if one.listing_note else ""
         listing = f"What was made here since the backup isn't listed yet.{said}"
-        (left if one.listing_failures_count else blocked).append(listing)
+        # With a reason people may go on without it: it failed, or isn't asked for hours.
+        (left if one.listing_note else blocked).append(listing)
     elif one.listing == ListingState.NOT_OFFERED:
-        left.append("This account can't be asked what was made since the backup: only people can look there.")
+        said = f" {one.listing_note}" if one.listing_note else ""
+        left.append(
+            f"This account can't be asked what was made since the backup: only people can look there.{said}"
+        )
+    elif one.listing_note:
+        left.append(f"Its list was read to the end, and leaves out: {one.listing_note}")
     if freeze.answer == FreezeAnswer.OWN_ENVIRONMENT:
         left.append("This environment is new: an administrator says which accounts are its own.")
     return Progress(account=slug, blocked_by=tuple(blocked), left_to_people=tuple(left))

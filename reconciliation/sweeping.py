@@ -18,7 +18,18 @@ from django.conf import settings
 from django.db import DatabaseError, transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
 
-from reconciliation import admission, bulk_running, cases, claiming, gap, intake, place, restoring, retries
+from reconciliation import (
+    admission,
+    bulk_running,
+    cases,
+    claiming,
+    gap,
+    intake,
+    marking,
+    place,
+    restoring,
+    retries,
+)
 from reconciliation.accounts import account_of
 from reconciliation.breaking import BreakerState
 from reconciliation.conclusions import LOOKING_UP_MAX
@@ -82,8 +93,8 @@ def _see_to_a_restore(now: datetime) -> None:
     """Freeze if this isn't where the journal last ran; take each account a step further on its way back."""
     try:
         place.check_place()
-        _each("perhaps_sent", _perhaps_sent, lambda pk: restoring.mark(operation_id=pk), now)
-        restoring.note_marked()
+        _each("perhaps_sent", _perhaps_sent, lambda pk: marking.mark(operation_id=pk), now)
+        marking.note_marked()
         for return_id in gap.due():
             wake("list_gap", return_id)
         restoring.link_orphans()
@@ -93,7 +104,7 @@ def _see_to_a_restore(now: datetime) -> None:
 
 
 def _perhaps_sent(now: datetime, failing: Failing) -> list[str]:
-    return restoring.perhaps_sent(failing, limit=BATCH_MAX)
+    return marking.perhaps_sent(failing, limit=BATCH_MAX)
 
 
 Failing = QuerySet[SweepFailure, str]

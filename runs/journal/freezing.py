@@ -42,17 +42,19 @@ def refuse_frozen(slug: str) -> None:
 
 
 def mark_perhaps_sent(locked: LockedOperation, *, since_at: datetime, actor: Actor, reason: str) -> None:
-    """ready or granted → sent_unknown, because a sender whom this journal has forgotten may have sent it.
+    """ready or in doubt → sent_unknown, because a sender whom this journal has forgotten may have sent it.
 
     An attempt stands for that sender: unreported, and quiet only after the longest that a "go" of the lost
     time could still be under way. The key's window is counted from `since_at`, the earliest that it can have
-    been sent. An open grant may have been used by that sender: it ends, void. Raises `MoveRefused` unless the
-    operation is ready or has such a grant. Needs a transaction that holds the run.
+    been sent, or from the first send that is on record. An open grant may have been used by that sender: it
+    ends, void. Raises `MoveRefused` unless the operation is ready or in doubt. Needs a transaction that holds
+    the run.
     """
     operation, run, now = locked.operation, locked.run, locked.now
     before = OperationState(operation.state)
     granted = end_grants(operation, GrantState.VOID, locked, reason[:200])
-    if before != OperationState.READY and not (before == OperationState.SENT_UNKNOWN and granted):
+    in_doubt = before == OperationState.SENT_UNKNOWN and operation.in_doubt_since_at is not None
+    if before != OperationState.READY and not in_doubt:
         raise MoveRefused(f"Operation {operation.pk} is {operation.state}.", state=str(operation.state))
     account = operation.provider
     span_ms = account.start_within_ms + account.request_within_ms + account.in_flight_ms
