@@ -357,6 +357,20 @@ class LookupWay:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ListingWay:
+    """Whether everything that was made in a span of time can be listed, as is asked after a restore.
+
+    Where it can't, `why_not` is a sentence. Where it can, `leaves_out` says what isn't in such a list ("" is
+    nothing that we know of), and an effect shows in it `lag_ms` after it was made.
+    """
+
+    offered: bool = False
+    why_not: str = ""
+    leaves_out: str = ""
+    lag_ms: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MakeAbsent:
     """A request that makes sure that an effect isn't there, for two people to decide on outside of Recourse.
 
@@ -409,6 +423,7 @@ class ProviderAccount:
     declared_in: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     lookups: tuple[LookupWay, ...] = ()
+    listing: ListingWay = ListingWay()
     make_absent: MakeAbsent | None = None
     # What a worker that sends by itself has to put into its request, so that the effect can be found.
     worker_sends: str = ""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from django.db import transaction
 
 from reconciliation import admission, effective, place
+from reconciliation.contracts import ProviderAccount
+from reconciliation.marking import RESTORER
 from reconciliation.providers import registry
-from reconciliation.providers.listing import ListedRecord, Listing, Lists
-from reconciliation.restoring import RESTORER
+from reconciliation.providers.listing import ListedRecord, Listing, Lists, not_offered
 from runs import audit
 from runs.canonical import digest
 from runs.ids import ULID_LENGTH, new_id
@@ -48,7 +49,8 @@ def due() -> list[int]:
 def list_gap(*, return_id: int) -> str:
     """List one account's gap, once; how that went in a word, "" if it isn't due. No transaction while asking.
 
-    Doubled or repeated it keeps the same orphans again.
+    Not before everything that was under way at the freeze has ended and shows in the list: until then it is
+    put off. Doubled or repeated it keeps the same orphans again.
     """
     with transaction.atomic():
         one = (
@@ -67,6 +69,9 @@ def list_gap(*, return_id: int) -> str:
     except registry.UnknownProvider:
         listing = Listing(offered=False, why_not="No account of this name is declared any more.")
     else:
+        shows_at = one.freeze.found_at + _settles_within(adapter.account)
+        if adapter.account.listing.offered and now < shows_at:
+            return _put_off(one, shows_at)
         listing = (
             adapter.list_made(
                 since_at=one.freeze.backup_taken_at,
@@ -79,9 +84,30 @@ def list_gap(*, return_id: int) -> str:
                 ),
             )
             if isinstance(adapter, Lists)
-            else Listing(offered=False, why_not="This adapter can't list.")
+            else not_offered(adapter.account)
         )
     return _keep(one, listing)
+
+
+def _settles_within(account: ProviderAccount) -> timedelta:
+    """How long after the freeze something that a "go" of the lost time allowed may still come to be listed.
+
+    The freeze is found after the loss, so this is at least as long as the request could still take.
+    """
+    contract = account.contract
+    under_way_ms = contract.start_within_ms + contract.request_within_ms + contract.in_flight_bound_ms
+    return timedelta(milliseconds=under_way_ms + account.listing.lag_ms)
+
+
+def _put_off(one: AccountReturn, until: datetime) -> str:
+    """Ask later, and say why; `one` was claimed for a while, which ends here."""
+    note = (
+        f"It is asked from {until:%H:%M:%S} UTC on, when what was under way has ended and shows in its list."
+    )
+    AccountReturn.objects.filter(pk=one.pk, listing=ListingState.DUE).update(
+        listing_not_before_at=until, listing_note=note
+    )
+    return "put_off"
 
 
 def _keep(one: AccountReturn, listing: Listing) -> str:
@@ -92,7 +118,7 @@ def _keep(one: AccountReturn, listing: Listing) -> str:
         held.known_count, held.others_count = known, others
         held.orphans_count = Orphan.objects.filter(freeze=one.freeze, account=one.account_id).count()
         now = database_now()
-        held.listing_note = storable_text(listing.why_not)[:NOTE_LENGTH_MAX]
+        held.listing_note = storable_text(listing.why_not or listing.leaves_out)[:NOTE_LENGTH_MAX]
         if listing.whole:
             held.listing, held.listed_at = ListingState.DONE, now
         elif not listing.offered:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar
 
 from reconciliation.contracts import Contract, LookupKind, ProviderAccount
 from reconciliation.providers.answers import matches_any, read_body, retry_after_ms
 from reconciliation.providers.aws import NOT_NOW, REFUSED_US, AwsAnswer, AwsClient
+from reconciliation.providers.aws_listing import AwsList, list_made
 from reconciliation.providers.base import (
     Exchange,
     Finding,
@@ -28,9 +31,10 @@ from reconciliation.providers.base import (
 from reconciliation.providers.conclusions import inconclusive
 from reconciliation.providers.declaration import Declared
 from reconciliation.providers.http_declared import NOT_DEFINITE
+from reconciliation.providers.listing import Listing, Permit, not_offered
 from reconciliation.providers.matching import Reading, Subject, read_record
 from reconciliation.providers.reach import environment_reach
-from reconciliation.providers.redaction import redactor_for
+from reconciliation.providers.redaction import Redactor, redactor_for
 from reconciliation.providers.transport import Transport
 
 LOOKUP_SECONDS_MAX = 10.0
@@ -179,8 +183,32 @@ class AwsAccount(ABC):
             return Inconclusive(reason="no_lookup", summary=self.no_lookup)
         return self.find(question)
 
+    def listing(self) -> AwsList | None:
+        """How to list everything that was made here; None where there is no such list."""
+        return None
+
+    def list_made(self, *, since_at: datetime, until_at: datetime, permit: Permit) -> Listing:
+        """List what was made since then, without an operation to ask about."""
+        one = self.listing() if self._account.listing.offered else None
+        if one is None:
+            return not_offered(self._account)
+        return list_made(
+            one,
+            ask=partial(self._ask, redactor=self._redactor),
+            account=self._account,
+            redactor=self._redactor,
+            since_at=since_at,
+            permit=permit,
+        )
+
     def ask(self, question: Question, method: str, parameters: Mapping[str, Any]) -> AwsAnswer | Unavailable:
         """Put one question that changes nothing; `Unavailable` where there is no answer to conclude from."""
+        redactor = self._redactor.keeping(question.idempotency_key, question.operation_id)
+        return self._ask(method, parameters, redactor=redactor)
+
+    def _ask(
+        self, method: str, parameters: Mapping[str, Any], *, redactor: Redactor
+    ) -> AwsAnswer | Unavailable:
         if not self._account.configured:
             return Unavailable(
                 reason="not_configured", summary="This account isn't configured here, so it can't be asked."
@@ -189,7 +217,7 @@ class AwsAccount(ABC):
             method,
             parameters,
             transport=self._asking,
-            redactor=self._redactor.keeping(question.idempotency_key, question.operation_id),
+            redactor=redactor,
             within_seconds=LOOKUP_SECONDS_MAX,
         )
         status, exchange = got.answer.status, got.answer.exchange

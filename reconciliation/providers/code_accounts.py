@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Protocol
 
-from reconciliation.contracts import Contract, Fact, LookupWay, ProviderAccount, Verification
+from reconciliation.contracts import Contract, Fact, ListingWay, LookupWay, ProviderAccount, Verification
 from reconciliation.providers.base import Adapter
 from reconciliation.providers.contract_table import SPAN_MS_MAX
 from reconciliation.providers.declaration import Declared, HttpDeclaration, read_ranges
@@ -52,6 +52,7 @@ class Described:
     answers: AnswerRules = field(default_factory=AnswerRules)
     settings: Mapping[str, str] = field(default_factory=dict)
     lookups: tuple[LookupWay, ...] = ()
+    listing: ListingWay = field(default_factory=ListingWay)
     worker_sends: str = ""
 
 
@@ -134,6 +135,7 @@ def read_code_account(
         declaration_digest=digest,
         declared_in=shown_as,
         lookups=described.lookups,
+        listing=described.listing,
         worker_sends=described.worker_sends,
     )
     http = HttpDeclaration(

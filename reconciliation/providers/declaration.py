@@ -34,12 +34,8 @@ from reconciliation.providers.environment import (
     read_authorization,
     read_surroundings,
 )
-from reconciliation.providers.lookup_tables import (
-    LookupStep,
-    check_lookups,
-    read_listing,
-    read_lookups,
-)
+from reconciliation.providers.listing_table import ListingRules, read_listing
+from reconciliation.providers.lookup_tables import LookupStep, check_lookups, read_lookups
 from reconciliation.providers.reach import LISTABLE, AddressRange, ListedHost, own_host
 from reconciliation.providers.request_tables import (
     EVERY_TOOL,
@@ -60,6 +56,9 @@ ADAPTER = "http_declared"
 ADAPTER_CODE_VERSION = 1
 FILE_BYTES_MAX = 256 * 1024
 
+# What a fact may be about beside the fields of the contract.
+LISTING = "listing"
+
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?\Z")
 
 
@@ -79,7 +78,7 @@ class HttpDeclaration:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     settings: Mapping[str, str] = field(default_factory=dict)
     # How to list what was made in a span of time, without an operation to ask about; None where it can't be.
-    listing: LookupStep | None = None
+    listing: ListingRules | None = None
 
     def send_for(self, tool: str) -> RequestTemplate | None:
         return self.sends.get(tool) or self.sends.get(EVERY_TOOL)
@@ -166,6 +165,7 @@ def _read(
     contract_table = top.table("contract", required=True)
     contract = read_contract(contract_table) if contract_table else None
     send = top.table("send", required=True)
+    listing = read_listing(top, known)
     http = HttpDeclaration(
         headers=read_headers(top, "headers", known),
         authorization=read_authorization(top, known),
@@ -174,7 +174,7 @@ def _read(
         else {},
         answers=read_answers(send) if send else AnswerRules(),
         lookups=read_lookups(top, known),
-        listing=read_listing(top, known),
+        listing=listing.rules,
         redact_names=top.words("redact"),
         secrets={name: value for name, value in around.secrets.items() if value is not None},
         settings=around.settings,
@@ -213,6 +213,7 @@ def _read(
         declaration_digest=digest,
         declared_in=shown_as,
         lookups=tuple(step.way(contract) for step in http.lookups),
+        listing=listing.way(contract),
         make_absent=make_absent,
         worker_sends=worker_sends,
     )
@@ -269,7 +270,7 @@ def _tested(top: Table) -> Verification:
 
 def _facts(table: Table) -> tuple[Fact, ...]:
     """One source may be where several fields come from: `field`, or a list `fields`."""
-    known = sorted(one.name for one in fields(Contract))
+    known = sorted([*(one.name for one in fields(Contract)), LISTING])
     names = table.words("fields")
     if not names or "field" in table:
         names = (*names, table.text("field", allowed="a field of [contract], or fields = [several]"))

@@ -18,6 +18,7 @@ from reconciliation.contracts import (
     Contract,
     KeyFormat,
     KeyScope,
+    ListingWay,
     LookupKind,
     LookupWay,
     MatchField,
@@ -38,6 +39,7 @@ from reconciliation.providers.aws_account import (
     regional_url,
     subject_of,
 )
+from reconciliation.providers.aws_listing import AwsList
 from reconciliation.providers.base import (
     Finding,
     OutgoingOperation,
@@ -48,6 +50,7 @@ from reconciliation.providers.base import (
 )
 from reconciliation.providers.code_accounts import OURS, CodeAdapter, Described, facts_from
 from reconciliation.providers.conclusions import by_reference, inconclusive, judge_ours
+from reconciliation.providers.listing_table import LAG_MS_UNSTATED
 from reconciliation.providers.request_tables import AnswerRules
 from reconciliation.providers.tables import Table, found_text
 
@@ -145,6 +148,8 @@ FACTS = (
             "lookup_retention_ms": "terminated instances stay visible for usually less than an hour",
             "absence_is_proof": "never: an instance that was terminated is gone from the list as well",
             "receipt": "an instance carries its ClientToken and its tags",
+            "listing": "filter tag-key, whatever the tag's value; launch-time takes no range, so the time is"
+            " compared here; how long we wait for it to show is our own choice",
         },
     ),
     *facts_from(
@@ -203,6 +208,21 @@ class Ec2RunInstances(AwsAccount):
         if usable:
             return inconclusive(exchange, "not_filtered", "it answered with instances of other operations")
         return self.not_found(question, exchange)
+
+    def listing(self) -> AwsList:
+        return AwsList(
+            method="describe_instances",
+            # By the tag's name alone: whatever its value, it is ours.
+            parameters={
+                "Filters": [{"Name": "tag-key", "Values": [self._settings["tag_key"]]}],
+                "MaxResults": 100,
+            },
+            items=_instances,
+            # An instance that was stopped and started again is newer than it is: it is then one of the known.
+            made_at=lambda item: item["Instances"][0].get("LaunchTime"),
+            token="NextToken",  # noqa: S106 - of a page
+            newest_first=False,
+        )
 
 
 def _instances(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -266,6 +286,12 @@ def _describe(own: Table, region: str, environ: Mapping[str, str], missing: list
                 hint=False,
                 note=f"DescribeInstances, filtered by the tag {tag_key}",
             ),
+        ),
+        listing=ListingWay(
+            offered=True,
+            leaves_out="Instances that were terminated about an hour ago or longer, and those whose tag was"
+            " removed.",
+            lag_ms=LAG_MS_UNSTATED,
         ),
         worker_sends=f"RunInstances for one instance with the idempotency key as ClientToken and as the"
         f" instance's tag {tag_key}.",

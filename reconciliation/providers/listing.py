@@ -6,17 +6,19 @@ is the provider's text: bounded, redacted, and never more than something for peo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
-from reconciliation.contracts import Contract
+from reconciliation.contracts import Contract, ProviderAccount, ReferenceForm
 from reconciliation.providers import paging
-from reconciliation.providers.answers import read_body
+from reconciliation.providers.answers import Body, matches_any, read_body
 from reconciliation.providers.authorizing import TokenRefused, TokenSource
 from reconciliation.providers.base import ReceiptState, elapsed_seconds
 from reconciliation.providers.declaration import Declared
+from reconciliation.providers.listing_table import ListingRules
 from reconciliation.providers.lookup_tables import LookupStep
 from reconciliation.providers.matching import Subject, read_record
 from reconciliation.providers.paging import Parameters
@@ -54,10 +56,14 @@ class ListedRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """What the provider listed. `why_not` is a sentence where it isn't known to be everything, else ""."""
+    """What the provider listed. `why_not` is a sentence where it isn't known to be everything, else "".
+
+    `leaves_out` says what a list that was read to its end never shows.
+    """
 
     records: tuple[ListedRecord, ...] = ()
     why_not: str = ""
+    leaves_out: str = ""
     # Whether this account can be asked at all.
     offered: bool = True
 
@@ -69,6 +75,9 @@ class Listing:
 @runtime_checkable
 class Lists(Protocol):
     """An adapter that can list; whether its account's file says how, the answer says."""
+
+    @property
+    def account(self) -> ProviderAccount: ...
 
     @property
     def contract(self) -> Contract: ...
@@ -87,61 +96,168 @@ def list_made(
     permit: Permit,
 ) -> Listing:
     """Read the declared list page by page; changes nothing at the provider, and raises nothing for it."""
-    step = declared.http.listing
-    if step is None:
-        return Listing(
-            offered=False, why_not="Its file doesn't say how to list what was made in a span of time."
-        )
-    if not declared.account.configured or declared.account.base_url is None:
+    rules, account = declared.http.listing, declared.account
+    if rules is None:
+        return not_offered(account)
+    if not account.configured or account.base_url is None:
         return Listing(why_not="This account isn't configured here, so it can't be asked.")
-    values = Values(
-        key="",
-        operation="",
-        tool="",
-        payload={},
-        # Providers' clocks differ from ours by seconds, in both directions.
-        window_start_at=since_at - timedelta(milliseconds=step.window_before_ms),
-        window_end_at=until_at + timedelta(milliseconds=step.window_before_ms),
-        secrets=declared.http.secrets,
-        settings=declared.http.settings,
-    )
+    reader = _Reader(declared, transport=transport, redactor=redactor, tokens=tokens, permit=permit)
     records: dict[str, ListedRecord] = {}
-    page: Parameters = ()
-    seen: set[Parameters] = set()
-    until = elapsed_seconds() + LISTING_SECONDS_MAX
-    for _ in range(step.rules.pages.pages_max if step.rules.pages else 1):
-        if not permit():
-            return Listing(
-                records=tuple(records.values()),
-                why_not="There was no room in the account's limit to read on.",
-            )
-        answer = _put(declared, step, values, page, transport=transport, redactor=redactor, tokens=tokens)
-        if isinstance(answer, str):
-            return Listing(records=tuple(records.values()), why_not=answer)
-        body = read_body(answer)
-        items = value_at(step.rules.items, body.value) if body.readable else None
-        if answer.status is None or not 200 <= answer.status < 300 or not isinstance(items, list):
-            return Listing(records=tuple(records.values()), why_not=_unusable(answer))
-        for item in items:
-            one = _record(declared.account.contract, step, item, redactor)
-            if one is None:
-                return Listing(records=tuple(records.values()), why_not="It listed a record without an id.")
-            records[one.reference] = one
-        following, unreachable = paging.following(step.rules, answer, body.value, page)
-        if unreachable or (following is not None and following in seen):
-            return Listing(
-                records=tuple(records.values()), why_not="Its list goes on where it can't be followed."
-            )
-        if following is None or paging.reaches_back(step.rules, body.value, values):
-            return Listing(records=tuple(records.values()))
-        if len(records) >= RECORDS_MAX or elapsed_seconds() > until:
+    for values in _parts(declared, rules, since_at=since_at, until_at=until_at):
+        for place in reader.places(rules, values):
+            for item in reader.items(rules.step, replace(values, place=place)):
+                one = _record(account.contract, rules.step, item, redactor)
+                if one is None:
+                    reader.problem = "It listed a record without an id."
+                    break
+                records[one.reference] = one
+            if reader.problem:
+                break
+        if reader.problem:
             break
-        seen.add(following)
-        page = following
     return Listing(
         records=tuple(records.values()),
-        why_not=f"The list is longer than is read at once ({len(records)} records were read).",
+        why_not=reader.problem,
+        leaves_out="" if reader.problem else account.listing.leaves_out,
     )
+
+
+def not_offered(account: ProviderAccount) -> Listing:
+    """What there is to say of an account that can't be listed."""
+    return Listing(offered=False, why_not=account.listing.why_not or "Nobody has said how to list it.")
+
+
+def _parts(
+    declared: Declared, rules: ListingRules, *, since_at: datetime, until_at: datetime
+) -> Iterator[Values]:
+    """The span in parts that the list takes, each a little wider: providers' clocks differ from ours by
+    seconds, in both directions.
+    """
+    margin = timedelta(milliseconds=rules.step.window_before_ms)
+    longest = timedelta(milliseconds=rules.span_ms_max) - 2 * margin
+    start = since_at
+    while True:
+        end = min(start + longest, until_at)
+        yield Values(
+            key="",
+            operation="",
+            tool="",
+            payload={},
+            window_start_at=start - margin,
+            window_end_at=end + margin,
+            secrets=declared.http.secrets,
+            settings=declared.http.settings,
+        )
+        if end >= until_at:
+            return
+        start = end
+
+
+class _Reader:
+    """Asks page after page of one listing, until `problem` says why it is not known to be everything."""
+
+    def __init__(
+        self,
+        declared: Declared,
+        *,
+        transport: Transport,
+        redactor: Redactor,
+        tokens: TokenSource | None,
+        permit: Permit,
+    ) -> None:
+        self._declared = declared
+        self._transport = transport
+        self._redactor = redactor
+        self._tokens = tokens
+        self._permit = permit
+        self._until = elapsed_seconds() + LISTING_SECONDS_MAX
+        self._pages = self._items = 0
+        self._places: list[Mapping[str, str]] | None = None
+        self.problem = ""
+
+    def places(self, rules: ListingRules, values: Values) -> list[Mapping[str, str]]:
+        """The places to list one by one, asked for once; one without values where it is one list."""
+        if rules.places is None:
+            return [{}]
+        if self._places is None:
+            self._places = []
+            for item in self.items(rules.places, values):
+                if rules.only_if is not None and not paging.says(rules.only_if, item):
+                    continue
+                place = {name: text_at(path, item) or "" for name, path in rules.place_paths.items()}
+                if not all(place.values()):
+                    self.problem = "It listed a place without what it is asked for by."
+                    break
+                self._places.append(place)
+        return [] if self.problem else self._places
+
+    def items(self, step: LookupStep, values: Values) -> Iterator[Any]:
+        """Each item of one list, over all of its pages."""
+        rules = step.rules
+        page: Parameters = ()
+        seen: set[Parameters] = set()
+        for _ in range(rules.pages.pages_max if rules.pages else 1):
+            if self._pages and (self._items >= RECORDS_MAX or elapsed_seconds() > self._until):
+                break
+            answer = self._ask(step, values, page)
+            if answer is None:
+                return
+            body = read_body(answer)
+            items = self._items_in(step, answer, body)
+            if items is None:
+                return
+            self._items += len(items)
+            yield from items
+            following, unreachable = paging.following(rules, answer, body.value, page)
+            if unreachable or (following is not None and following in seen):
+                self.problem = "Its list goes on where it can't be followed."
+                return
+            if following is None or paging.reaches_back(rules, body.value, values):
+                return
+            seen.add(following)
+            page = following
+        self.problem = f"The list is longer than is read at once ({self._items} entries were read)."
+
+    def _ask(self, step: LookupStep, values: Values, page: Parameters) -> Answer | None:
+        if not self._permit():
+            self.problem = "There was no room in the account's limit to read on."
+            return None
+        self._pages += 1
+        answer = _put(
+            self._declared,
+            step,
+            values,
+            page,
+            transport=self._transport,
+            redactor=self._redactor,
+            tokens=self._tokens,
+        )
+        if isinstance(answer, str):
+            self.problem = answer
+            return None
+        return answer
+
+    def _items_in(self, step: LookupStep, answer: Answer, body: Body) -> list[Any] | None:
+        rules = step.rules
+        if answer.status is None:
+            self.problem = f"The provider could not be asked ({answer.exchange.error_class})."
+            return None
+        if matches_any(rules.unavailable, answer.status, body, unreadable=False, headers=answer.headers):
+            self.problem = "The provider answered that it can't be asked this, or not now."
+            return None
+        if not 200 <= answer.status < 300:
+            self.problem = f"The provider answered {answer.status} to the question."
+            return None
+        items = value_at(rules.items, body.value) if body.readable else None
+        if isinstance(items, Missing) and rules.missing_is_empty and isinstance(body.value, dict):
+            items = []
+        if not isinstance(items, list):
+            self.problem = "Its answer doesn't have the declared form."
+            return None
+        if paging.says(rules.incomplete, body.value):
+            self.problem = "Its answer says that it isn't the whole list."
+            return None
+        return items
 
 
 def _put(
@@ -167,27 +283,30 @@ def _put(
     return transport.call(call, redactor=redactor)
 
 
-def _unusable(answer: Answer) -> str:
-    if answer.status is None:
-        return f"The provider could not be asked ({answer.exchange.error_class})."
-    if not 200 <= answer.status < 300:
-        return f"The provider answered {answer.status} to the question."
-    return "Its answer doesn't have the declared form."
-
-
 def _record(contract: Contract, step: LookupStep, item: object, redactor: Redactor) -> ListedRecord | None:
-    record = (
-        item if step.rules.record is None or not isinstance(item, dict) else value_at(step.rules.record, item)
-    )
-    if isinstance(record, Missing) or not isinstance(record, dict) or not isinstance(item, dict):
+    if not isinstance(item, dict):
         return None
-    read_by = step.contract_under(contract)
-    paths = read_by.receipt
-    key = _plain(text_at(paths.key, record) or text_at(step.rules.key, item))
-    ours = _plain(text_at(paths.reference, record))
+    record = item if step.rules.record is None else value_at(step.rules.record, item)
+    if not isinstance(record, dict):
+        return None
+    return listed_record(
+        record,
+        contract=step.contract_under(contract),
+        redactor=redactor,
+        key_beside=text_at(step.rules.key, item),
+    )
+
+
+def listed_record(
+    record: Mapping[str, Any], *, contract: Contract, redactor: Redactor, key_beside: str | None = None
+) -> ListedRecord | None:
+    """One record of a list, None where it has no id; `key_beside` stands outside of it."""
+    paths = contract.receipt
+    key = _plain(text_at(paths.key, record) or key_beside)
+    ours = _plain(_our_reference(contract, text_at(paths.reference, record)))
     reading = read_record(
         record,
-        contract=read_by,
+        contract=contract,
         # There is no operation to hold it against: only what the record says of itself is used.
         subject=Subject(operation_id="", key=key, tool="", payload={}, amount=None),
         named_by_reply=False,
@@ -205,6 +324,16 @@ def _record(contract: Contract, step: LookupStep, item: object, redactor: Redact
         amount_minor=amount.minor if amount else None,
         body=reading.receipt.body,
     )
+
+
+def _our_reference(contract: Contract, text: str | None) -> str | None:
+    """What stands where our reference would; of a text, the marker in it, whoever's operation it names."""
+    if contract.receipt.reference_form is not ReferenceForm.WITHIN or text is None:
+        return text
+    before, _, rest = (contract.receipt.our_reference or "").partition("{")
+    marker = re.escape(before) + r"([A-Za-z0-9_.:-]{1,64})" + re.escape(rest.partition("}")[2])
+    found = re.search(marker, text)
+    return found[1] if found else None
 
 
 def _plain(text: str | None) -> str:

@@ -53,7 +53,8 @@ class Pages:
     `parameter` carries the value at the JSONPath `at` (in the last record, or in the answer), or the page's
     number; a page of fewer than `size` records is then the last. Of a link only its query is used: where the
     next page is asked for is never the provider's choice. `newest_first` is where a record of a list that
-    starts with the newest says when it was made: what is older than the time asked about isn't needed.
+    starts with the newest says when it was made: what is older than the time asked about isn't needed. `last`
+    is where an answer says of itself that it is the last page, for lists that always name a next one.
     """
 
     by: NextBy
@@ -61,6 +62,7 @@ class Pages:
     at: str | None = None
     size: int = 0
     newest_first: str | None = None
+    last: str | None = None
     pages_max: int = PAGES_MAX
 
 
@@ -131,40 +133,20 @@ def read_lookups(top: Table, known: Iterable[str]) -> tuple[LookupStep, ...]:
     """`[lookup]` for the one way to ask, or `[[lookups]]` for several, the strongest first."""
     known = tuple(known)
     single = top.table("lookup")
-    several = top.tables("lookups", lambda table: _step(table, known))
+    several = top.tables("lookups", lambda table: read_step(table, known))
     if single is None:
         if len(several) > STEPS_MAX:
             top.fault("lookups", found=f"{len(several)} tables", allowed=f"at most {STEPS_MAX}")
         return several
     if several:
         top.fault("lookups", found="lookups beside lookup", allowed="one of them")
-    step = _step(single, known, named=False)
+    step = read_step(single, known, named=False)
     single.finish()
     return (step,)
 
 
-def read_listing(top: Table, known: Iterable[str]) -> LookupStep | None:
-    """`[listing]`: the question for everything made between `{window_start_…}` and `{window_end_…}`.
-
-    There is no operation to ask about, so nothing of one may stand in it.
-    """
-    table = top.table("listing")
-    if table is None:
-        return None
-    step = _step(table, tuple(known), named=False)
-    if set(step.requests) != {EVERY_TOOL}:
-        table.fault("requests", found="requests by tool", allowed="one request for all of them")
-    for request in step.requests.values():
-        written = [request.path, *(one for _, one in (*request.query, *request.headers))]
-        for name in sorted({name for one in written for name in one.names}):
-            if not name.startswith(("window_", "secret.", "setting.")):
-                allowed = "window_start_… and window_end_…, secrets and settings: there is no operation"
-                table.fault("request", found=f"{{{name}}}", allowed=allowed)
-    table.finish()
-    return step
-
-
-def _step(table: Table, known: tuple[str, ...], *, named: bool = True) -> LookupStep:
+def read_step(table: Table, known: tuple[str, ...], *, named: bool = True) -> LookupStep:
+    """One way to ask: how it is asked, and how its answers are read. Leaves the table open."""
     name = table.text("name") if named else "lookup"
     kinds = [kind.value for kind in LookupKind if kind is not LookupKind.NONE]
     kind = table.choice("kind", LookupKind, LookupKind.NONE)
@@ -235,6 +217,7 @@ def _pages(answer: Table) -> Pages | None:
         at=at,
         size=size,
         newest_first=table.path("newest_first"),
+        last=table.path("last"),
         pages_max=table.whole("pages_max", PAGES_MAX, low=1, high=PAGES_MAX_MAX),
     )
     table.finish()

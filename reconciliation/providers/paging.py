@@ -35,6 +35,8 @@ def following(
     more = says(rules.more, document)
     if rules.pages is None:
         return None, more
+    if says(rules.pages.last, document):
+        return None, False
     found = _next_page(rules, rules.pages, answer, document, page)
     if found is None:
         # It says that there is more, and not where, or where in a form that we can't follow.

@@ -11,6 +11,7 @@ from reconciliation.contracts import (
     Contract,
     KeyFormat,
     KeyScope,
+    ListingWay,
     LookupKind,
     OnInFlight,
     OnOtherPayload,
@@ -81,6 +82,7 @@ FACTS = (
             "visibility_lag_ms": "there is no lookup",
             "lookup_retention_ms": "there is no lookup",
             "absence_is_proof": "there is no lookup",
+            "listing": "no command lists what a server has taken",
         },
     ),
     *facts_from(
@@ -127,6 +129,10 @@ def _describe(own: Table, region: str, environ: Mapping[str, str], missing: list
             "envelope_from": envelope_from,
             "starttls": starttls,
         },
+        listing=ListingWay(
+            why_not="A mail server keeps no list of what it took that could be asked for: its logs and the"
+            " mailboxes have our Message-IDs."
+        ),
         worker_sends=f"The mail with the Message-ID {message_id_of('KEY', domain)}, KEY being the idempotency"
         " key; then report the server's reply after the end of the message.",
     )

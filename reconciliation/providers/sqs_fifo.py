@@ -17,6 +17,7 @@ from reconciliation.contracts import (
     Contract,
     KeyFormat,
     KeyScope,
+    ListingWay,
     LookupKind,
     MatchField,
     OnInFlight,
@@ -110,6 +111,7 @@ FACTS = (
             "visibility_lag_ms": "there is no lookup",
             "lookup_retention_ms": "there is no lookup",
             "absence_is_proof": "there is no lookup",
+            "listing": "no call lists messages; receiving one hides it from its consumers",
         },
     ),
     *facts_from(
@@ -158,6 +160,10 @@ def _describe(own: Table, region: str, environ: Mapping[str, str], missing: list
         endpoint=path,
         answers=AnswerRules(unknown=(NOT_NOW_PATTERN,)),
         settings={"queue_url": url},
+        listing=ListingWay(
+            why_not="SQS lists no messages: ReceiveMessage takes them from their consumers. What reached the"
+            " queue is seen where its messages are consumed."
+        ),
         worker_sends="SendMessage with the idempotency key as MessageDeduplicationId, to this queue.",
     )
 

@@ -18,6 +18,7 @@ from reconciliation.contracts import (
     Contract,
     KeyFormat,
     KeyScope,
+    ListingWay,
     LookupKind,
     LookupWay,
     MatchField,
@@ -32,9 +33,11 @@ from reconciliation.contracts import (
 )
 from reconciliation.providers.aws import CREDENTIALS, ERROR_CODE, NOT_NOW_PATTERN, OPTIONAL_CREDENTIALS
 from reconciliation.providers.aws_account import AwsAccount, regional_url, subject_of
+from reconciliation.providers.aws_listing import AwsList
 from reconciliation.providers.base import Finding, OutgoingOperation, Question, Unavailable
 from reconciliation.providers.code_accounts import OURS, CodeAdapter, Described, facts_from, text_or_env
 from reconciliation.providers.conclusions import inconclusive, judge_ours
+from reconciliation.providers.listing_table import LAG_MS_UNSTATED
 from reconciliation.providers.request_tables import AnswerRules
 from reconciliation.providers.tables import Table, found_text
 
@@ -122,6 +125,14 @@ FACTS = (
         },
     ),
     *facts_from(
+        "https://docs.aws.amazon.com/step-functions/latest/apireference/API_ListExecutions.html",
+        _READ_ON,
+        {
+            "listing": "the newest first, with names, of standard workflows; eventually consistent and best"
+            " effort, with no time stated: how long we wait for it is our own choice"
+        },
+    ),
+    *facts_from(
         OURS, _READ_ON, {"in_flight_bound_ms": "our own choice: no bound is published; longer may be set"}
     ),
 )
@@ -164,6 +175,16 @@ class StepFunctions(AwsAccount):
         status = str(got.content.get("status", ""))
         return judge_ours((replace(reading.receipt, status=status[:80]),), exchange, incomplete=False)
 
+    def listing(self) -> AwsList:
+        return AwsList(
+            method="list_executions",
+            parameters={"stateMachineArn": self._settings["state_machine_arn"], "maxResults": 500},
+            items=lambda content: content.get("executions") or (),
+            made_at=lambda item: item.get("startDate"),
+            token="nextToken",  # noqa: S106 - of a page
+            newest_first=True,
+        )
+
 
 def execution_arn(state_machine_arn: str, name: str) -> str:
     """The ARN of a standard workflow's execution of this name."""
@@ -191,6 +212,7 @@ def _describe(own: Table, region: str, environ: Mapping[str, str], missing: list
                 note="DescribeExecution on the ARN that follows from the key",
             ),
         ),
+        listing=ListingWay(offered=True, lag_ms=LAG_MS_UNSTATED),
         worker_sends="StartExecution of this state machine with the idempotency key as name and the payload's"
         " own bytes as input.",
     )

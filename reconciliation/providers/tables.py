@@ -219,9 +219,10 @@ class Table:
             self.fault(name, found=found_text(source), allowed=allowed, hint=f"({error})")
             return Template("")
         for used in template.names:
-            if used.startswith(("secret.", "setting.")) and used not in known:
+            if used.startswith(("secret.", "setting.", "place.")) and used not in known:
                 near = difflib.get_close_matches(used, known, n=1)
-                table = "credentials" if used.startswith("secret.") else "settings"
+                tables = {"secret": "credentials", "setting": "settings", "place": "listing.places.values"}
+                table = tables[used.partition(".")[0]]
                 hint = f"Did you mean {{{near[0]}}}?" if near else f"Name it under [{table}] first."
                 self.fault(name, found=f"{{{used}}}", allowed=allowed, hint=hint)
         return template

@@ -16,7 +16,7 @@ from urllib.parse import quote
 from reconciliation.providers.paths import MISSING, Missing
 from runs.money import Money, exponent
 
-# What a template may name. `payload.`, `secret.` and `setting.` go on with a name.
+# What a template may name. `payload.`, `secret.`, `setting.` and `place.` go on with a name.
 PLAIN_NAMES = (
     "key",
     "operation",
@@ -33,7 +33,7 @@ PLAIN_NAMES = (
     "amount.currency",
     "amount.currency_lower",
 )
-_FREE_PREFIXES = ("payload", "secret", "setting")
+_FREE_PREFIXES = ("payload", "secret", "setting", "place")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _ISO_SECONDS = "%Y-%m-%dT%H:%M:%SZ"
 _DOTTED = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*\Z")
@@ -63,15 +63,17 @@ class Values:
     amount: Money | None = None
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     settings: Mapping[str, str] = field(default_factory=dict)
+    # One of the places that are listed one by one.
+    place: Mapping[str, str] = field(default_factory=dict)
 
     def get(self, name: str) -> Any:
         """The typed value of a placeholder, or `MISSING`."""
         if name.startswith("payload."):
             return _walk(self.payload, name.removeprefix("payload."))
-        if name.startswith("secret."):
-            return self.secrets.get(name.removeprefix("secret."), MISSING)
-        if name.startswith("setting."):
-            return self.settings.get(name.removeprefix("setting."), MISSING)
+        prefix, dot, rest = name.partition(".")
+        named = {"secret": self.secrets, "setting": self.settings, "place": self.place}
+        if dot and prefix in named:
+            return named[prefix].get(rest, MISSING)
         if name.startswith("amount."):
             return MISSING if self.amount is None else _of_amount(self.amount, name.removeprefix("amount."))
         match name:

@@ -29,6 +29,7 @@ from reconciliation.providers.base import (
 )
 from reconciliation.providers.declaration import read_file
 from reconciliation.providers.http_declared import HttpDeclared
+from reconciliation.providers.listing import Listing, Lists
 from reconciliation.providers.registry import SHIPPED
 from reconciliation.providers.transport import Transport
 from runs.canonical import canonical_bytes
@@ -172,6 +173,17 @@ class Bench(ABC):
         """A second effect for the same operation, as one made past the key's protection would be."""
         return self.send(replace(order, key=f"{order.key}-2"), attempt=2)
 
+    def list_made(self, since_at: datetime) -> Listing:
+        """List what was made since then, as after a restore."""
+        assert isinstance(self.adapter, Lists)
+        # A second more than now: some peers count whole seconds.
+        until_at = self.now() + timedelta(seconds=1)
+        return self.adapter.list_made(since_at=since_at, until_at=until_at, permit=lambda: True)
+
+    def now(self) -> datetime:
+        """The peer's clock."""
+        return datetime.now(UTC)
+
     def look_up(self, order: Order, *, asked_after_ms: int = 60_000, reference: str | None = None) -> Finding:
         """Ask, as if it were that long after the first send; by then every attempt is quiet."""
         return self.adapter.look_up(
@@ -238,6 +250,11 @@ class StubBench(DeclaredBench):
 
     def requests(self) -> int | None:
         return self.stub.requests
+
+    def list_made(self, since_at: datetime) -> Listing:
+        """Once everything shows in the list, as the account's file says."""
+        self.stub.advance_clock(self.adapter.account.listing.lag_ms)
+        return super().list_made(since_at)
 
     def now(self) -> datetime:
         """The stub's clock, which tests move."""

@@ -42,6 +42,7 @@ class Case(StrEnum):
     LAG = "lag"
     SEVERAL = "duplicates"
     CLOSED_WINDOW = "closed window"
+    LISTED = "listed after a restore"
 
 
 class Result(StrEnum):

@@ -30,6 +30,9 @@ from tests.fault_proxy import WAIT_SECONDS, Fault, How, Where
 
 # Past the end of a window, by a little more than a peer's clock is coarse.
 PAST_MS = 2_000
+# What a provider has to answer questions for.
+NEEDS_A_QUESTION = frozenset({Case.ABSENCE, Case.LAG, Case.LISTED})
+NOBODY_LISTS = "nobody can list what was made there"
 LOST_REPLIES = {
     "closed": Fault(where=Where.REPLY, how=How.CLOSE),
     "reset": Fault(where=Where.REPLY, how=How.RESET),
@@ -165,6 +168,23 @@ def shows_nothing(bench: Bench) -> None:
     assert (early.proof, late.proof) == (False, True)
 
 
+def lists_what_was_forgotten(bench: Bench) -> None:
+    """What nobody remembers is in the list of its time, with our mark wherever a record carries it."""
+    since_at = bench.now() - timedelta(seconds=2)
+    order = bench.order()
+    sent = bench.receipt(bench.send(order))
+    assert bench.adapter.account.listing.offered
+    listing = bench.list_made(since_at)
+    assert listing.whole, listing.why_not
+    assert listing.leaves_out == bench.adapter.account.listing.leaves_out
+    (found,) = [one for one in listing.records if one.reference == sent.reference]
+    carries = found.key == order.key or order.operation_id in found.our_reference
+    assert carries == can_be_named(bench), found
+    if sent.amount is not None:
+        assert (found.amount_currency, found.amount_minor) == (sent.amount.currency, sent.amount.minor)
+    assert bench.held(order) == [sent.reference], "asking changed something"
+
+
 def shows_several(bench: Bench) -> None:
     """Two effects for one operation are several: a conflict for people, and never the one that fits."""
     order = bench.order()
@@ -240,4 +260,5 @@ DEFAULTS: dict[Case, Run] = {
     Case.REFUSAL: is_refused,
     Case.ABSENCE: shows_nothing,
     Case.SEVERAL: shows_several,
+    Case.LISTED: lists_what_was_forgotten,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -13,15 +14,17 @@ import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connections
+from django.test.utils import CaptureQueriesContext
 from psycopg import sql
 from pytest_django import Settings
 
 from console.models import Person, Role
 from console.sandbox.control import SandboxControl
 from console.sandbox.records import Counts
-from reconciliation import place, restoring, retries
-from reconciliation.models import Case
-from reconciliation.states import CaseState, Need
+from reconciliation import gap, marking, place, restoring, retries
+from reconciliation.gate_models import SweepFailure
+from reconciliation.models import Case, Lookup
+from reconciliation.states import Action, CaseState, Need, Permission
 from reconciliation.sweeping import sweep
 from runs import leases
 from runs.journal.freezing import FORGOTTEN_SENDER, SendingFrozen
@@ -34,6 +37,7 @@ from runs.models import (
     AuditLeaf,
     Environment,
     Freeze,
+    Grant,
     Lease,
     Operation,
     Orphan,
@@ -191,6 +195,8 @@ def test_a_restored_journal_finds_what_it_sent_and_what_it_forgot_before_it_send
                     send(claimed, operation=operation, attempt_id="again")
         assert Attempt.objects.count() == 0
         frozen = Freeze.objects.get()
+        # Long enough ago that nothing can be under way any more: the list is asked at once.
+        Freeze.objects.update(found_at=database_now() - timedelta(minutes=1))
         restoring.answer_freeze(
             freeze_id=frozen.pk,
             answer=FreezeAnswer.PRODUCTION,
@@ -265,6 +271,109 @@ def test_a_grant_from_before_the_restore_is_void_for_it_may_have_been_used() -> 
     ProviderAccount.objects.update(sending=Sending.OPEN)
     with pytest.raises(RunPaused):
         send(claimed, attempt_id="again")
+
+
+def with_people() -> tuple[Claimed, Case]:
+    """Sent, looked up three times without a find, and waiting for a decision."""
+    claimed, case = cases_world.in_doubt()
+    for _ in range(3):
+        assert cases_world.look(case) == "not_found"
+    assert fresh(case).state == CaseState.NEEDS_DECISION
+    return claimed, case
+
+
+def test_a_retry_that_was_decided_before_the_restore_and_not_granted_is_decided_anew(sandbox: Server) -> None:
+    declare()
+    claimed, case = with_people()
+    cases_world.decide(case, Action.RETRY)
+    assert (fresh(case).state, Grant.objects.count()) == (CaseState.RETRYING, 0)
+    freeze_and_say()
+    sweep()
+    last = Attempt.objects.order_by("number").last()
+    assert last is not None
+    assert (last.worker, last.number) == (FORGOTTEN_SENDER, 2)
+    assert (fresh(case).state, fresh(case).lookups_count) == (CaseState.LOOKING_UP, 0)
+    # The lookup that it waited for is made, and no longer a repeat's: people are asked again.
+    quieten(claimed.operation)
+    for _ in range(3):
+        assert cases_world.look(case) == "not_found"
+    assert (fresh(case).state, Grant.objects.count()) == (CaseState.NEEDS_DECISION, 0)
+
+
+def test_what_was_not_found_before_the_backup_is_asked_about_anew(sandbox: Server) -> None:
+    declare()
+    claimed, case = with_people()
+    before = Lookup.objects.count()
+    freeze_and_say()
+    sweep()
+    assert fresh(case).state == CaseState.LOOKING_UP
+    told = (
+        AuditLeaf.objects.filter(action="case.moved", operation_ref=claimed.operation.pk)
+        .order_by("id")
+        .last()
+    )
+    assert told is not None
+    assert "whether a repeat was sent" in str(told.body)
+    # Nobody repeats before what a forgotten repeat may still do has ended, whatever was found before.
+    retry = cases_world.judged(fresh(case)).assessment.action(Action.RETRY)
+    assert retry is not None
+    assert retry.permission is Permission.LOCKED
+    sweep()
+    assert Attempt.objects.filter(worker=FORGOTTEN_SENDER).count() == 1
+    back = AccountReturn.objects.get(account=SUPPLIER)
+    assert (back.marked_count, back.marked_at is not None) == (1, True)
+    quieten(claimed.operation)
+    cases_world.look(case)
+    assert Lookup.objects.count() == before + 1
+
+
+def test_absence_that_was_proved_before_the_backup_proves_nothing_of_the_lost_time(sandbox: Server) -> None:
+    declare()
+    claimed, case = cases_world.in_doubt(DESK)
+    freeze_and_say()
+    sweep()
+    assert fresh(case).state == CaseState.LOOKING_UP
+    # As before the restore it would be proof: the first attempt is quiet, and the lag is over.
+    Attempt.objects.filter(number=1).update(quiet_after_at=database_now() - timedelta(hours=1))
+    assert cases_world.look(case) == "not_found"
+    assert fresh(claimed.operation).state == OperationState.SENT_UNKNOWN
+
+
+def test_what_is_not_reported_yet_is_marked_once_its_sender_is_given_up() -> None:
+    declare()
+    claimed = cases_world.make_sent()
+    freeze_and_say()
+    sweep()
+    assert AccountReturn.objects.get(account=SUPPLIER).marked_at is None
+    cases_world.report("unknown", claimed)
+    sweep()
+    assert Attempt.objects.filter(worker=FORGOTTEN_SENDER).count() == 1
+    sweep()
+    assert AccountReturn.objects.get(account=SUPPLIER).marked_at is not None
+
+
+def test_what_the_lost_time_may_have_sent_is_found_without_reading_every_operation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    declare()
+    monkeypatch.setattr(marking, "ROWS_AT_ONCE", 2)
+    sent = [cases_world.make_sent() for _ in range(3)]
+    for one in sent:
+        cases_world.report("unknown", one)
+    ready = [make_claimed() for _ in range(5)]
+    frozen = restoring.declare_restored(because="A test restored it.", actor=PERSON)
+    said: dict[str, Any] = {"actor": PERSON, "actor_name": "Maya", "reason": REASON}
+    restoring.answer_freeze(
+        freeze_id=frozen.pk, answer=FreezeAnswer.PRODUCTION, backup_taken_at=database_now(), **said
+    )
+    with CaptureQueriesContext(connections["default"]) as asked:
+        found = marking.perhaps_sent(SweepFailure.objects.none().values_list("subject", flat=True), limit=100)
+    assert set(found) == {one.operation.pk for one in (*sent, *ready)}
+    of_operations = [one["sql"] for one in asked if 'FROM "runs_operation"' in one["sql"]]
+    assert len(of_operations) >= 5
+    for one in of_operations:
+        # Each names the rows that it is about, as ids or as runs: both are indexed.
+        assert re.search(r'"runs_operation"\."(?:id|run_id)" IN \(', one), one
 
 
 def test_while_sending_is_frozen_no_go_is_said_again() -> None:
@@ -469,6 +578,56 @@ def test_what_is_not_found_and_not_proved_absent_is_left_to_people(sandbox: Serv
     restoring.open_account(account=SUPPLIER, actor=PERSON, reason=REASON)
     assert sending_at() == Sending.OPEN
     assert fresh(operation).state == OperationState.SENT_UNKNOWN
+
+
+def list_at(account: str) -> AccountReturn:
+    """Ask for the account's list now, as the sweeper's task does."""
+    one = AccountReturn.objects.get(account=account)
+    gap.list_gap(return_id=one.pk)
+    return fresh(one)
+
+
+def test_nothing_is_listed_before_what_was_under_way_has_ended_and_shows(sandbox: Server) -> None:
+    declare()
+    frozen = freeze_and_say()
+    early = list_at(DESK)
+    # Five seconds to start, five for the request, one to take effect, three until the list shows it.
+    assert early.listing_not_before_at == frozen.found_at + timedelta(seconds=14)
+    assert (early.listing, early.listed_at, gap.due().count(early.pk)) == (ListingState.DUE, None, 0)
+    sweep()
+    told = restoring.progress_of(early)
+    assert "asked from" in " ".join(told.left_to_people)
+    assert not told.settled
+    Freeze.objects.update(found_at=frozen.found_at - timedelta(seconds=14))
+    AccountReturn.objects.update(listing_not_before_at=database_now())
+    assert list_at(DESK).listing == ListingState.DONE
+
+
+def test_an_account_that_nobody_can_list_says_why_and_is_left_to_people() -> None:
+    declare()
+    freeze_and_say()
+    assert list_at(COURIER).listing == ListingState.NOT_OFFERED
+    sweep()
+    left = restoring.progress_of(AccountReturn.objects.get(account=COURIER)).left_to_people
+    assert "answers no questions" in " ".join(left)
+    assert sending_at(COURIER) == Sending.FROZEN
+
+
+def test_what_a_whole_list_leaves_out_is_left_to_people() -> None:
+    declare()
+    freeze_and_say()
+    sweep()
+    AccountReturn.objects.filter(account=SUPPLIER).update(
+        listing=ListingState.DONE, listed_at=database_now(), listing_note="Orders by telephone."
+    )
+    sweep()
+    assert sending_at() == Sending.FROZEN
+    assert (
+        "Orders by telephone."
+        in restoring.progress_of(AccountReturn.objects.get(account=SUPPLIER)).left_to_people[0]
+    )
+    restoring.open_account(account=SUPPLIER, actor=PERSON, reason=REASON)
+    assert sending_at() == Sending.OPEN
 
 
 def test_an_answer_needs_its_reason_and_the_time_of_the_backup() -> None:

@@ -163,6 +163,21 @@ def _lookup_meaning(account: ProviderAccount) -> str:
     return "It can find an effect. It can’t be relied on to have shown one."
 
 
+def _listing(account: ProviderAccount) -> str:
+    if not account.listing.offered:
+        return "Can’t be listed"
+    return "Listed, but not all of it" if account.listing.leaves_out else "Listed whole"
+
+
+def _listing_meaning(account: ProviderAccount) -> str:
+    way = account.listing
+    if not way.offered:
+        return f"After a restore only people can look for what the journal has forgotten. {way.why_not}"
+    when = f"{duration(way.lag_ms)} after" if way.lag_ms else "once"
+    asked = f"Asked after a restore, {when} everything under way has ended."
+    return f"{asked} Not in the list: {way.leaves_out}" if way.leaves_out else asked
+
+
 def _retention(account: ProviderAccount) -> str:
     kept = account.contract.lookup_retention_ms
     return "Not stated" if kept is None else f"{duration(kept)} from the first send"
@@ -341,6 +356,12 @@ _GROUPS: Final[tuple[tuple[str, tuple[_Line, ...]], ...]] = (
                     if account.contract.absence_is_proof
                     else "A person decides; nothing is concluded from it."
                 ),
+            ),
+            _Line(
+                field="listing",
+                label="Everything made since a time",
+                value=_listing,
+                meaning=_listing_meaning,
             ),
             _Line(
                 field="rate_limit_per_second",

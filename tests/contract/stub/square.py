@@ -1,7 +1,8 @@
 """Our stub of Square's payments, from its documentation as read on 2026-11-29.
 
 The key is a field of the body, at most 45 characters, kept for a time that nobody publishes; the first
-success comes again, other content is `IDEMPOTENCY_KEY_REUSED`. Payments list by time and show after seconds.
+success comes again, other content is `IDEMPOTENCY_KEY_REUSED`. Payments list by time, one location at a time,
+and show after seconds.
 Cancelling by key succeeds also where there is nothing to cancel.
 """
 
@@ -19,6 +20,8 @@ KEY_LENGTH_MAX = 45
 WINDOW_SECONDS = 24 * 3600
 DECLINED_SOURCE = "cnon:card-nonce-declined"
 PAGE = 100
+# The first is the default, whose payments are listed where no location is named.
+LOCATIONS = ("L1", "L2")
 
 
 class SquareStub(Stub):
@@ -43,6 +46,8 @@ class SquareStub(Stub):
             self.lookups += 1
             if asked.path == "/v2/payments":
                 return self._list(asked)
+            if asked.path == "/v2/locations":
+                return Answered(body={"locations": [{"id": one, "status": "ACTIVE"} for one in LOCATIONS]})
             for one in self.payments:
                 if asked.path == f"/v2/payments/{one['id']}":
                     return Answered(body={"payment": _seen(one)})
@@ -91,7 +96,9 @@ class SquareStub(Stub):
         shown = [
             _seen(one)
             for one in reversed(self.payments)
-            if self.shown(one["made_at"]) and low[:19] <= one["created_at"][:19] <= high[:19]
+            if one["location_id"] == asked.query.get("location_id", LOCATIONS[0])
+            and self.shown(one["made_at"])
+            and low[:19] <= one["created_at"][:19] <= high[:19]
         ]
         if not shown:
             # Square is said to leave out what is empty; not verified.

@@ -1,7 +1,8 @@
 """Our stub of Zendesk's tickets, from its documentation as read on 2026-11-29.
 
 A key is kept for two hours and the answer says `x-idempotency-lookup: hit` or `miss`; the same key for other
-content is a 400 `IdempotentRequestError`. Tickets list by `external_id` at once; search lags by minutes.
+content is a 400 `IdempotentRequestError`. Tickets list by `external_id` at once; search lags by minutes; the
+incremental export has everything since a time, up to a minute ago.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from tests.contract.stub.server import Answered, Asked, Stub
 WINDOW_SECONDS = 2 * 3600
 PAGE = 100
 _TICKETS = ("/api/v2/tickets", "/api/v2/tickets.json")
+_INCREMENTAL = ("/api/v2/incremental/tickets", "/api/v2/incremental/tickets.json")
+# What the incremental export leaves out: "within the minute prior to your request".
+EXPORT_LAG_SECONDS = 60
 _SEARCH = ("/api/v2/search", "/api/v2/search.json")
 
 
@@ -26,6 +30,8 @@ class ZendeskStub(Stub):
         # Search: "up to a few minutes" (Zendesk's Search API page).
         self.lag_ms = 180_000
         self.tickets: list[dict[str, Any]] = []
+        # Zendesk's has up to 1000 to a page of the export.
+        self.export_page = 1000
 
     def answer(self, asked: Asked) -> Answered:
         if not asked.headers.get("authorization"):
@@ -40,6 +46,8 @@ class ZendeskStub(Stub):
                 wanted = asked.query.get("external_id")
                 tickets = [one for one in self.tickets if wanted in (None, one["external_id"])]
                 return Answered(body=_page("tickets", tickets))
+            if asked.path in _INCREMENTAL:
+                return self._incremental(asked)
             if asked.path in _SEARCH:
                 return self._search(asked)
         return Answered(status=404, body={"error": "InvalidEndpoint"})
@@ -87,6 +95,26 @@ class ZendeskStub(Stub):
         }
         self.tickets.append(made)
         return Answered(status=201, body={"ticket": _seen(made), "audit": {"ticket_id": made["id"]}})
+
+    def _incremental(self, asked: Asked) -> Answered:
+        """The oldest first; a next page is always named, and `end_of_stream` says which is the last."""
+        start = int(asked.query["start_time"])
+        due = [
+            one
+            for one in self.tickets
+            if int(one["made_at"]) >= start and one["made_at"] <= self.now() - EXPORT_LAG_SECONDS
+        ]
+        shown = due[: self.export_page]
+        end = int(shown[-1]["made_at"]) if shown else start
+        return Answered(
+            body={
+                "tickets": [_seen(one) for one in shown],
+                "count": len(shown),
+                "end_time": end,
+                "next_page": f"https://shop.zendesk.com/api/v2/incremental/tickets.json?start_time={end}",
+                "end_of_stream": len(due) <= self.export_page,
+            }
+        )
 
     def _search(self, asked: Asked) -> Answered:
         words = dict(word.partition(":")[::2] for word in asked.query.get("query", "").split() if ":" in word)

@@ -21,7 +21,7 @@ from runs.ids import new_id
 from tests.contract.bench import Bench, Order
 from tests.contract.matrix import Case, Check, Subject
 from tests.contract.peers.servers import Peer
-from tests.contract.suite import PAST_MS, sends_at_once
+from tests.contract.suite import NOBODY_LISTS, PAST_MS, sends_at_once
 from tests.fault_proxy import WAIT_SECONDS
 
 MOTO = "moto 5.2.5"
@@ -255,6 +255,7 @@ STEP_FUNCTIONS = Subject(
         Case.LOST_REPLY: Check(),
         Case.REFUSAL: Check(),
         Case.ABSENCE: Check(),
+        Case.LISTED: Check(),
     },
     not_run={
         Case.LAG: "moto shows an execution at once",
@@ -289,6 +290,7 @@ SUBJECTS = (
         },
         not_run={
             Case.ABSENCE: "a queue can't be asked",
+            Case.LISTED: NOBODY_LISTS,
             Case.LAG: "a queue can't be asked",
         },
     ),
@@ -307,6 +309,7 @@ SUBJECTS = (
             Case.REFUSAL: Check(),
             Case.ABSENCE: Check(),
             Case.SEVERAL: Check(departure=IGNORES_TOKENS, source=CLIENT_TOKENS),
+            Case.LISTED: Check(),
         },
         not_run={
             Case.LAG: "moto shows an instance at once",

@@ -205,11 +205,12 @@ RESEND = _subject(
         Case.SEND: _SHOWS_TAGS,
         Case.LOST_REPLY: _SHOWS_TAGS,
         Case.SEVERAL: _SHOWS_TAGS,
+        Case.LISTED: _SHOWS_TAGS,
         Case.CLOSED_WINDOW: Check(run=forgets_after_a_day),
     },
     not_run={Case.LAG: _NO_LAG},
 )
-_TRIMMED = (Case.SEND, Case.LOST_REPLY, Case.ABSENCE, Case.SEVERAL)
+_TRIMMED = (Case.SEND, Case.LOST_REPLY, Case.ABSENCE, Case.SEVERAL, Case.LISTED)
 RESEND_AS_DOCUMENTED = Subject(
     adapter="resend",
     peer="emulate 0.11.2, its list trimmed by us",
@@ -225,7 +226,13 @@ GITHUB = _subject(
 )
 SLACK = _subject(
     SlackBench,
-    cases=_ALL_BUT_LAG_AND_WINDOW,
+    cases={
+        **_ALL_BUT_LAG_AND_WINDOW,
+        Case.LISTED: Check(
+            departure="ignores `oldest` and `latest`, so each channel's whole history is read",
+            source="https://docs.slack.dev/reference/methods/conversations.history",
+        ),
+    },
     not_run={Case.LAG: _NO_LAG, Case.CLOSED_WINDOW: _NO_KEY},
 )
 TWILIO = _subject(

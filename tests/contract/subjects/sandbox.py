@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 from console.sandbox.control import SandboxControl
 from reconciliation.contracts import KeyFormat
@@ -12,7 +13,7 @@ from runs.money import Money
 from tests.contract.bench import Bench, DeclaredBench, Order
 from tests.contract.matrix import Case, Check, Subject
 from tests.contract.peers.servers import Peers
-from tests.contract.suite import closes_the_window
+from tests.contract.suite import NEEDS_A_QUESTION, NOBODY_LISTS, closes_the_window
 from tests.fault_proxy import Fault, How, Where
 
 PEER = "sandbox provider"
@@ -43,6 +44,10 @@ class SandboxBench(DeclaredBench):
     def close(self) -> None:
         super().close()
         self.control.close()
+
+    def now(self) -> datetime:
+        """The sandbox's clock, which tests move for good."""
+        return datetime.fromisoformat(self.peer("GET", "/admin/clock")["now"])
 
     def order(self) -> Order:
         sku = new_id("sku")
@@ -136,10 +141,14 @@ COURIER = Subject(
     independent=False,
     bench=_bench("courier"),
     cases={
-        **{case: Check() for case in Case if case not in (Case.ABSENCE, Case.LAG)},
+        **{case: Check() for case in Case if case not in NEEDS_A_QUESTION},
         Case.CLOSED_WINDOW: Check(run=repeats_twice),
     },
-    not_run={Case.ABSENCE: "it can't be asked", Case.LAG: "it can't be asked"},
+    not_run={
+        Case.ABSENCE: "it can't be asked",
+        Case.LAG: "it can't be asked",
+        Case.LISTED: NOBODY_LISTS,
+    },
 )
 
 SUPPLIER = _keyed("supplier")

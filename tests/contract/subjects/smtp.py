@@ -16,6 +16,7 @@ from runs.ids import new_id
 from tests.contract.bench import Bench, Order
 from tests.contract.matrix import Case, Check, Subject
 from tests.contract.peers.mail import MailServer
+from tests.contract.suite import NOBODY_LISTS
 from tests.fault_proxy import Fault, How, Where
 
 # The end of a message: the server answers it with its acceptance.
@@ -134,6 +135,7 @@ SUBJECTS = (
         },
         not_run={
             Case.ABSENCE: "a mail server can't be asked",
+            Case.LISTED: NOBODY_LISTS,
             Case.LAG: "a mail server can't be asked",
             Case.CLOSED_WINDOW: "there is no key",
         },

@@ -257,6 +257,7 @@ EMULATED = Subject(
         Case.REFUSAL: Check(),
         Case.ABSENCE: Check(),
         Case.SEVERAL: _IGNORES,
+        Case.LISTED: _WAITS,
     },
     not_run={Case.LAG: _CONSISTENT, Case.CLOSED_WINDOW: "the peer ignores keys"},
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from reconciliation.providers.base import Finding
@@ -14,8 +16,11 @@ from tests.contract.stub.paypal import PaypalStub
 from tests.contract.stub.square import DECLINED_SOURCE, SquareStub
 from tests.contract.stub.zendesk import ZendeskStub
 from tests.contract.suite import (
+    NEEDS_A_QUESTION,
+    NOBODY_LISTS,
     assert_shows,
     closes_the_window,
+    lists_what_was_forgotten,
     sends_while_the_first_runs,
     shows_after_the_lag,
 )
@@ -66,6 +71,23 @@ def shows_in_the_list_before_search(bench: Bench) -> None:
     assert [str(one["id"]) for one in searched()] == [sent.reference]
 
 
+def lists_over_pages(bench: Bench) -> None:
+    """The export is read to its end, and nothing of the last minute is in it before that minute is over."""
+    assert isinstance(bench, ZendeskBench)
+    bench.stub.export_page = 2
+    since_at = bench.now()
+    sent = []
+    for _ in range(5):
+        sent.append(bench.receipt(bench.send(bench.order())).reference)
+        # Its pages go on from a whole second.
+        bench.stub.advance_clock(1_000)
+    early = Bench.list_made(bench, since_at)
+    assert (early.records, early.why_not) == ((), "")
+    assert [one.reference for one in bench.list_made(since_at).records] == sent
+    bench.stub.export_page = 1000
+    lists_what_was_forgotten(bench)
+
+
 class LaggingBench(StubBench):
     """Lists show an effect late. Every lookup waits the lag out, except in the case that is about it."""
 
@@ -106,6 +128,17 @@ class PaypalBench(LaggingBench):
 
     def held(self, order: Order) -> list[str]:
         return [one["id"] for one in self.stub.refunds if one["capture"] == order.place]
+
+
+def lists_every_location(bench: Bench) -> None:
+    """A payment at another location than the default is listed as well."""
+    assert isinstance(bench, SquareBench)
+    since_at = bench.now() - timedelta(seconds=2)
+    order = bench.order()
+    elsewhere = replace(order, payload={**order.payload, "location_id": "L2"})
+    sent = bench.receipt(bench.send(elsewhere)).reference
+    assert sent in [one.reference for one in bench.list_made(since_at).records]
+    lists_what_was_forgotten(bench)
 
 
 class SquareBench(LaggingBench):
@@ -206,6 +239,7 @@ ZENDESK = Subject(
         Case.CONCURRENT: IN_FLIGHT,
         Case.LAG: Check(run=shows_in_the_list_before_search),
         Case.CLOSED_WINDOW: CLOSES,
+        Case.LISTED: Check(run=lists_over_pages),
     },
 )
 PAYPAL = Subject(
@@ -228,6 +262,7 @@ SQUARE = Subject(
     cases={
         **{case: Check() for case in Case if case is not Case.CLOSED_WINDOW},
         Case.CONCURRENT: IN_FLIGHT,
+        Case.LISTED: Check(run=lists_every_location),
         Case.LAG: LAGS,
     },
     not_run={Case.CLOSED_WINDOW: "no window is published"},
@@ -238,11 +273,15 @@ ADYEN = Subject(
     independent=False,
     bench=lambda peers: AdyenBench(AdyenStub()),
     cases={
-        **{case: Check() for case in Case if case not in (Case.ABSENCE, Case.LAG)},
+        **{case: Check() for case in Case if case not in NEEDS_A_QUESTION},
         Case.CONCURRENT: IN_FLIGHT,
         Case.CLOSED_WINDOW: CLOSES,
     },
-    not_run={Case.ABSENCE: "it can't be asked", Case.LAG: "it can't be asked"},
+    not_run={
+        Case.ABSENCE: "it can't be asked",
+        Case.LAG: "it can't be asked",
+        Case.LISTED: NOBODY_LISTS,
+    },
 )
 
 SUBJECTS = (ZENDESK, PAYPAL, ADYEN, SQUARE)
