@@ -50,7 +50,7 @@ def bulk_list(request: HttpRequest, viewer: Viewer) -> HttpResponse:
 def bulk_freeze(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """Keep the chosen rows, or everything that matches, as a list; nothing is done with it yet."""
     query = clean(request.POST.get("query", ""))[:QUERY_TAKEN_MAX]
-    address = read_address({**dict(parse_qsl(query)), "after": ""})
+    address = read_address({**dict(parse_qsl(query)), "after": ""}, me=viewer.actor.id)
     chosen = request.POST.getlist("case")[: ITEMS_MAX + 1]
     everything = request.POST.get("every", "") == "yes"
 
