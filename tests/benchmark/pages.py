@@ -89,10 +89,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--operations", type=int, default=LARGE, help="of the large database")
     parser.add_argument("--samples", type=int, default=SAMPLES)
+    parser.add_argument(
+        "--state", type=Path, help="keep the databases in this folder, and use those that are there"
+    )
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="recourse-pages-") as folder,
-        EmbeddedServers(Path(folder) / "state") as servers,
+        EmbeddedServers(options.state or Path(folder) / "state") as servers,
     ):
         pages = _run(servers, options.operations, options.samples)
     _print_table(pages, options.operations)
@@ -136,16 +139,19 @@ def _make(world: World, servers: EmbeddedServers) -> None:
     from console.settings import database
     from tests.benchmark import population
 
-    name = f"pages_{world.name}"
+    name = f"pages_{world.operations}"
     with psycopg.connect(servers.owner_url, autocommit=True) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        found = connection.execute("SELECT FROM pg_database WHERE datname = %s", [name]).fetchone()
+        if found is None:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     os.environ["DATABASE_URL"] = _named(servers.database_url, name)
     manage("migrate", "--verbosity", "0", owner=_named(servers.owner_url, name))
     world.wrapper = connections.create_connection("default")
     world.wrapper.settings_dict = {**world.wrapper.settings_dict, **database(os.environ["DATABASE_URL"])}
     with world.entered():
-        copied = population.make_samples(world.operations)
-        population.copy_all(_named(servers.superuser_url, name), copied, world.operations)
+        if found is None:
+            copied = population.make_samples(world.operations)
+            population.copy_all(_named(servers.superuser_url, name), copied, world.operations)
         world.client = Client()
         world.client.force_login(Person.objects.get(username="sam"))
         world.addresses = _addresses(world)

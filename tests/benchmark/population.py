@@ -218,6 +218,7 @@ def copy_all(url: str, samples: list[Copied], operations: int) -> None:
             with connection.transaction():
                 for table, belongs in _TABLES.items():
                     _copy(connection, table, belongs, sample, span_seconds, operations)
+        _claim_those_settled(connection)
         _index_names(connection)
         connection.execute("DROP FUNCTION bench_id")
         connection.execute("VACUUM ANALYZE")
@@ -263,6 +264,17 @@ def _value(table: str, name: str, kind: str, ago: str) -> str:
     if kind == "timestamp with time zone":
         return f'source."{name}" - {ago}'
     return f'source."{name}"'
+
+
+def _claim_those_settled(connection: psycopg.Connection[Any]) -> None:
+    """Whoever decided a case had claimed it, and that ended."""
+    connection.execute(
+        "INSERT INTO reconciliation_caseclaim"
+        " (case_id, number, actor, actor_name, claimed_at, used_at, until_at, given_by, taken_as)"
+        " SELECT decision.case_id, 1, decision.actor, decision.actor_name, decision.made_at,"
+        " decision.made_at, decision.made_at, '', 'chosen' FROM reconciliation_decision AS decision"
+        " ON CONFLICT DO NOTHING"
+    )
 
 
 def _index_names(connection: psycopg.Connection[Any]) -> None:
