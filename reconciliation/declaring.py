@@ -1,8 +1,8 @@
 """Declaring a provider in the console: what a file would say, kept as a numbered series in the database.
 
 Judged by the reader of the files, and held to more than a file: hosts are those that the environment lists,
-secrets are named and never typed, Recourse's own variables can't be named, and nothing that is concluded may
-become looser while operations are open. The only writer of `Declaration`.
+secrets are named and never typed, no variable but the account's own can be named (`providers.inhouse`), and
+nothing that is concluded may become looser while operations are open. The only writer of `Declaration`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,8 @@ from runs.states import AttemptOutcome
 DECLARING_LOCK: Final = 7_245_302
 # How faults name what was typed; a file would be named here.
 SHOWN_AS: Final = "This declaration"
-# Variables that hold Recourse's own secrets: a declaration could otherwise send them to a provider.
-_OWN_VARIABLES: Final = re.compile(r"(?:RECOURSE|DATABASE|BROKER|DJANGO|CELERY|PG)[A-Z0-9_]*\Z")
 # A secret is rarely all capitals, and a variable that is meant for this nearly always is.
-_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{1,63}\Z")
+_VARIABLE: Final = re.compile(r"[A-Z_][A-Z0-9_]{1,127}\Z")
 # The console's address of the form, beside those of the accounts.
 _PAGE_OF_ITS_OWN: Final = "new"
 _PLACEHOLDER: Final = re.compile(r"\{[^{}]*\}")
@@ -224,7 +222,8 @@ def _secret_faults(text: str) -> Iterator[Fault]:
                 yield Fault(
                     place=place,
                     sentence=f"{SHOWN_AS}: {place}: allowed: the name of an environment variable in capitals,"
-                    " such as ACME_TOKEN. What was found isn't repeated, for it may be the secret itself.",
+                    " such as INHOUSE_ACME__TOKEN. What was found isn't repeated, for it may be the secret"
+                    " itself.",
                 )
         elif _USER_IN_URL.search(value):
             yield _secret(place)
@@ -285,13 +284,7 @@ def _of_the_console(data: Mapping[str, Any]) -> Iterator[Fault]:
             " the host in RECOURSE_ALLOWED_PROVIDER_HOSTS.",
         )
     for place, name, value in _texts(data):
-        if name in ("env", "file_env") and _OWN_VARIABLES.match(value):
-            yield Fault(
-                place=place,
-                sentence=f"{SHOWN_AS}: {place}: found {value}, which is Recourse's own; allowed: a variable"
-                " of this provider.",
-            )
-        elif place.partition(".")[0] in _SHOWN and name == "env" and _names_secret(value):
+        if place.partition(".")[0] in _SHOWN and name == "env" and _names_secret(value):
             yield Fault(
                 place=place,
                 sentence=f"{SHOWN_AS}: {place}: found {value}, by its name a secret; allowed: one that may be"

@@ -86,7 +86,8 @@ SECTIONS: Final[tuple[Section, ...]] = (
     Section(
         name="identity",
         title="Who we are",
-        text="A secret is never typed here: name the environment variable that holds it.",
+        text="A secret is never typed here: name the environment variable that holds it, one of this"
+        " account’s own.",
         fields=(
             Field(
                 name="auth",
@@ -104,7 +105,8 @@ SECTIONS: Final[tuple[Section, ...]] = (
             Field(
                 name="variable",
                 label="Variable of the secret",
-                hint="In capitals, such as SHOP_TOKEN. SHOP_TOKEN_FILE may hold a file’s path instead.",
+                hint="INHOUSE_, the slug in capitals with _ for -, __ and a name: INHOUSE_SHOP__TOKEN."
+                " INHOUSE_SHOP__TOKEN_FILE may hold a file’s path instead.",
                 places=("credentials",),
             ),
             Field(

@@ -20,6 +20,7 @@ from typing import ClassVar
 from django.conf import settings
 
 from reconciliation.contracts import AnswerPattern, Contract, ProviderAccount
+from reconciliation.providers import inhouse
 from reconciliation.providers.base import Adapter
 from reconciliation.providers.code_adapters import CODE_ADAPTERS, OpenAdapter
 from reconciliation.providers.declaration import Declared, read_content, read_file
@@ -174,10 +175,12 @@ def is_stored(slug: str) -> bool:
 
 def read_stored(one: Stored, *, shown_as: str = "", environ: Mapping[str, str] | None = None) -> Declared:
     """Read a declaration of the console; raises `DeclarationInvalid`. It lists no host by itself: only the
-    environment does, so nobody reaches a host by typing its name.
+    environment does, so nobody reaches a host by typing its name. Nor does it name a variable of anybody
+    else's: whoever can write here must not read what the environment holds.
     """
     content = one.text.encode("utf-8", "replace")
     declared = read_content(content, shown_as=shown_as or one.shown_as, environ=environ)
+    inhouse.check_names(one.text, slug=declared.account.slug, shown_as=shown_as or one.shown_as)
     return replace(declared, own_hosts=(), stored=True)
 
 

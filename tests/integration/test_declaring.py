@@ -20,6 +20,7 @@ from reconciliation.declaring import (
     SlugTaken,
     declare,
     faults_of,
+    judge,
     without_secrets,
 )
 from reconciliation.models import Declaration
@@ -134,10 +135,10 @@ def test_a_wrong_declaration_is_refused_in_the_words_of_a_file() -> None:
         # A setting and the base URL are shown to everyone, whatever the variable holds.
         (
             "[contract]",
-            '[settings]\ntenant = { env = "STRIPE_KEY" }\n[contract]',
+            '[settings]\ntenant = { env = "INHOUSE_SHOP__ACCESS_TOKEN" }\n[contract]',
             "settings.tenant.env",
         ),
-        (f'"https://{HOST}/v1"', '{ env = "BANK_ACCESS_TOKEN" }', "base_url.env"),
+        (f'"https://{HOST}/v1"', '{ env = "INHOUSE_SHOP__ACCESS_TOKEN" }', "base_url.env"),
         ("console_sends", 'reach = ["loopback"]\nconsole_sends', "reach"),
         (HOST, "elsewhere.example", "base_url"),
         ("console_sends", 'adapter = "smtp"\nconsole_sends', None),
@@ -161,6 +162,52 @@ def test_a_long_hostile_text_is_read_through_once(hostile: str) -> None:
     text = changed(("[contract]", f'[headers]\nX-A = "{hostile}"\n[contract]'))
     # What it says is judged as ever; this would once have taken minutes to hours.
     without_secrets(text)
+
+
+NOT_ITS_OWN = {
+    "another provider's": "STRIPE_API_KEY",
+    "Recourse's own": "RECOURSE_KEY_SECRET",
+    "another account's": "INHOUSE_ORDERS__TOKEN",
+    "that of an account whose slug goes on": "INHOUSE_SHOP_TWO__TOKEN",
+    "that of an account whose slug goes on after two hyphens": "INHOUSE_SHOP__TWO__TOKEN",
+    "the prefix alone": "INHOUSE_SHOP__",
+    "without the second line": "INHOUSE_SHOP_TOKEN",
+}
+NOTICES = '[webhook]\nscheme = "github"\nsecrets = [{ env = "NAME" }]\n[[webhook.events]]\ntypes = ["a"]'
+TAKEN_IN = {
+    "credentials.token.env": ("[contract]", '[credentials]\ntoken = { env = "NAME" }\n[contract]'),
+    "credentials.token.file_env": ("[contract]", '[credentials]\ntoken = { file_env = "NAME" }\n[contract]'),
+    "settings.tenant.env": ("[contract]", '[settings]\ntenant = { env = "NAME" }\n[contract]'),
+    "base_url.env": (f'"https://{HOST}/v1"', '{ env = "NAME", default = "https://shop.example" }'),
+    "webhook.secrets.env": (
+        "[contract]",
+        f"{NOTICES}\n[contract]",
+    ),
+}
+
+
+@pytest.mark.parametrize("place", TAKEN_IN)
+def test_a_declaration_names_variables_of_its_own_account_and_no_others(place: str) -> None:
+    old, new = TAKEN_IN[place]
+    for what, name in NOT_ITS_OWN.items():
+        said = refused((old, new.replace("NAME", name)))
+        assert list(said) == [place], what
+        assert "INHOUSE_SHOP__TOKEN" in said[place], what
+    judge(changed((old, new.replace("NAME", "INHOUSE_SHOP__X9"))))
+
+
+def test_a_declaration_that_came_past_the_form_reads_nobody_elses_secret(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STRIPE_API_KEY", "sk_live_of_somebody_else")
+    text = changed(("[contract]", '[credentials]\ntoken = { env = "STRIPE_API_KEY" }\n[contract]'))
+    Declaration.objects.create(account="shop", number=1, text=text, reason=WHY, actor="person:7")
+    effective.forget()
+    effective.refresh()
+    (told,) = registry.set_aside()
+    assert "INHOUSE_SHOP__" in told
+    with pytest.raises(registry.UnknownProvider):
+        registry.adapter("shop")
 
 
 def test_a_slug_exists_once() -> None:
@@ -293,14 +340,17 @@ def test_a_sample_answer_shows_what_would_be_concluded_and_nothing_leaves() -> N
     assert not ProviderAccount.objects.filter(pk="shop").exists()
 
 
+KEYED = '[credentials]\ntoken = { env = "INHOUSE_SHOP__TOKEN" }\n[headers]\nX-Key = "{secret.token}"'
+
+
 def test_a_sample_needs_no_variable_that_the_declaration_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHOP_TOKEN", "the-real-secret")
+    monkeypatch.setenv("INHOUSE_SHOP__TOKEN", "the-real-secret")
     text = changed(
         (
             "[contract]",
-            '[credentials]\ntoken = { env = "SHOP_TOKEN" }\n[headers]\nX-Key = "{secret.token}"\n[contract]',
+            f"{KEYED}\n[contract]",
         ),
-        (f'"https://{HOST}/v1"', '{ env = "SHOP_URL" }'),
+        (f'"https://{HOST}/v1"', '{ env = "INHOUSE_SHOP__URL" }'),
     )
     done = sampling.sample(text=text, sample=Sample(payload="{}", status=500, body="no"))
     assert isinstance(done.reply, UnknownSeen)

@@ -38,7 +38,7 @@ FIELDS_TYPED: dict[str, str] = {
     "title": "Orders",
     "base_url": "https://orders.example/v1",
     "auth": "bearer",
-    "variable": "ORDERS_TOKEN",
+    "variable": "INHOUSE_ORDERS__TOKEN",
     "dedup_window": "7 d",
     "key_source": "https://wiki.example/orders",
     "key_read_on": "2026-11-30",
@@ -116,7 +116,7 @@ def test_the_fields_make_a_declaration_that_is_shown_before_it_is_saved(administ
     assert page.ready
     data = tomllib.loads(page.text_field.value)
     assert data["send"]["request"]["add"] == {"ref": "{operation}"}
-    assert data["credentials"] == {"secret": {"env": "ORDERS_TOKEN"}}
+    assert data["credentials"] == {"secret": {"env": "INHOUSE_ORDERS__TOKEN"}}
     assert data["contract"]["dedup_window_ms"] == 7 * 24 * 3_600_000
     assert str(data["facts"][0]["read_on"]) == "2026-11-30"
     assert {row.field for section in page.promises for row in section.rows} >= {"dedup_window_ms", "lookup"}
@@ -227,7 +227,7 @@ def orders_api(spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
     script = Path(__file__).resolve().parents[2] / "inhouse_api.py"
     process = spawn.python(script, env=dict(os.environ))
     port = process.wait_for(r"listening on (\d+)")[1]
-    monkeypatch.setenv("ORDERS_TOKEN", "in-house-secret")
+    monkeypatch.setenv("INHOUSE_ORDERS__TOKEN", "in-house-secret")
     yield process, f"http://127.0.0.1:{port}"
     registry.reload()
 
