@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from django.db import transaction
 from django.db.models import Count
@@ -31,6 +31,7 @@ from reconciliation.states import Action, Permission
 from reconciliation.waking import wake
 from reconciliation.working import Worker, require_person
 from runs import audit
+from runs.actors import Actor
 from runs.canonical import canonicalise
 from runs.ids import new_id
 from runs.journal.evidence import storable_text
@@ -259,9 +260,9 @@ def start(*, job_id: str, worker: Worker, wanted: Wanted) -> BulkJob:
             setattr(job, name, value)
         job.state, job.started_at, job.called_at = BulkState.RUNNING, now, now
         job.save()
-        _append(
+        append_event(
             job,
-            worker,
+            worker.actor,
             "bulk.started",
             after={
                 "deed": job.deed,
@@ -352,22 +353,24 @@ def stop(*, job_id: str, worker: Worker) -> BulkJob:
         job.state, job.ended_at = BulkState.STOPPED, database_now()
         job.save(update_fields=["state", "ended_at"])
         done = job.next_position - 1
-        _append(job, worker, "bulk.stopped", after={"done": done, "left": job.items_count - done})
+        append_event(job, worker.actor, "bulk.stopped", after={"done": done, "left": job.items_count - done})
     return job
 
 
 def call(job: BulkJob) -> None:
     """Ask a worker for the job's next stretch, once this transaction is committed."""
-    transaction.on_commit(lambda: wake("run_bulk", job.pk, job.next_chunk), robust=True)
+    chunk = job.next_chunk
+    transaction.on_commit(lambda: wake("run_bulk", job.pk, chunk), robust=True)
 
 
-def _append(job: BulkJob, worker: Worker, action: str, *, after: dict[str, object], reason: str = "") -> None:
+def append_event(job: BulkJob, actor: Actor, action: str, *, after: dict[str, Any], reason: str = "") -> None:
+    """Append the leaf of an event of the list as a whole; each case has leaves of its own."""
     teams = list(Case.objects.filter(bulk_items__job=job).values_list("team_id", flat=True).distinct()[:2])
     audit.append(
         audit.Event(
             action=action,
-            actor=worker.actor,
-            # Of several teams it is nobody's alone; each case's own entry says whose it is.
+            actor=actor,
+            # Of several teams it is nobody's alone.
             team=teams[0] if len(teams) == 1 else "",
             subject=job.pk,
             after=after,

@@ -37,7 +37,6 @@ from reconciliation.standing import standing_of
 from reconciliation.states import CaseState
 from reconciliation.waking import wake
 from reconciliation.working import CaseSettled, Worker, append_event, claim_case
-from runs import audit
 from runs.journal.evidence import storable_text
 from runs.locking import database_now
 from runs.refusals import Refusal
@@ -74,9 +73,7 @@ def run_chunk(*, job_id: str, chunk: int) -> int:
 
     A call for a stretch that somebody has begun comes to nothing. Owns its transactions.
     """
-    now = database_now()
-    begun = BulkJob.objects.filter(pk=job_id, state=BulkState.RUNNING, next_chunk=chunk)
-    if not begun.update(next_chunk=F("next_chunk") + 1, called_at=now):
+    if not _begin(job_id, chunk):
         return 0
     until = elapsed_seconds() + CHUNK_SECONDS
     done = 0
@@ -92,6 +89,23 @@ def run_chunk(*, job_id: str, chunk: int) -> int:
         done += 1
     wake("run_bulk", job_id, chunk + 1)
     return done
+
+
+def _begin(job_id: str, chunk: int) -> bool:
+    """Take the stretch, unless somebody has it or is inside a case of the one before."""
+    with transaction.atomic():
+        next_up = BulkJob.objects.filter(pk=job_id, state=BulkState.RUNNING, next_chunk=chunk)
+        job = _free(next_up)
+        if job is None:
+            return False
+        job.next_chunk, job.called_at = chunk + 1, database_now()
+        job.save(update_fields=["next_chunk", "called_at"])
+        return True
+
+
+def _free(jobs: QuerySet[BulkJob]) -> BulkJob | None:
+    """Lock the job, or pass it over: a case that waits for its run's row must keep nobody else waiting."""
+    return jobs.select_for_update(skip_locked=True, no_key=True).first()
 
 
 def _do_next(job_id: str) -> bool:
@@ -124,7 +138,7 @@ def _end(job: BulkJob) -> None:
         str(result): BulkOutcome.objects.filter(item__job=job, result=result).count() for result in ItemResult
     }
     standing = standing_of(actor=job.actor, deed=BulkDeed(job.deed), team="")
-    audit.append(audit.Event(action="bulk.ended", actor=standing.worker.actor, subject=job.pk, after=counts))
+    bulk.append_event(job, standing.worker.actor, "bulk.ended", after=counts)
 
 
 def _too_often(job: BulkJob) -> Came | None:
@@ -222,8 +236,11 @@ def stalled(now: datetime, failing: QuerySet[SweepFailure, str]) -> list[str]:
 
 def call_again(job_id: str) -> None:
     """Call a worker for the next stretch of a job that stands still."""
-    now = database_now()
-    since = now - timedelta(seconds=STALLED_SECONDS)
-    still = BulkJob.objects.filter(pk=job_id, state=BulkState.RUNNING, called_at__lte=since)
-    if still.update(called_at=now):
-        wake("run_bulk", job_id, BulkJob.objects.values_list("next_chunk", flat=True).get(pk=job_id))
+    with transaction.atomic():
+        now = database_now()
+        since = now - timedelta(seconds=STALLED_SECONDS)
+        job = _free(BulkJob.objects.filter(pk=job_id, state=BulkState.RUNNING, called_at__lte=since))
+        if job is not None:
+            job.called_at = now
+            job.save(update_fields=["called_at"])
+            bulk.call(job)

@@ -45,8 +45,8 @@ def test_a_worker_killed_in_the_middle_and_ten_doubled_messages_do_each_case_onc
         celery_app.send_task("reconciliation.tasks.run_bulk", args=[job.pk, 1])
     # As time would: the job has stood still for longer than a stretch takes.
     BulkJob.objects.filter(pk=job.pk).update(called_at=F("called_at") - timedelta(minutes=1))
-    assert sweeping.sweep().bulks_called == 1
     for last in until(PATIENCE_SECONDS):
+        sweeping.sweep()
         job.refresh_from_db()
         if job.state == "done":
             break

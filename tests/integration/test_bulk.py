@@ -447,8 +447,8 @@ def test_a_failure_of_ours_is_one_cases_outcome_and_the_rest_goes_on(monkeypatch
 
 def test_a_job_that_stands_still_is_called_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(bulk_running, "wake", lambda *call: called.append(call))
     job = started(BulkDeed.CLAIM, cases.needs_decision())
+    monkeypatch.setattr(bulk, "wake", lambda *call: called.append(call))
     assert sweeping.sweep().bulks_called == 0
     BulkJob.objects.filter(pk=job.pk).update(called_at=database_now() - timedelta(seconds=11))
     assert sweeping.sweep().bulks_called == 1

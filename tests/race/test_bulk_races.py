@@ -89,3 +89,17 @@ def test_started_twice_at_once_is_started_once() -> None:
     assert AuditLeaf.objects.filter(action="bulk.started").count() == 1
     assert outcomes(run(job)) == [("done", "")]
     assert BulkItem.objects.count() == 1
+
+
+def test_a_case_that_waits_for_its_run_keeps_neither_the_sweeper_nor_another_worker_waiting(
+    connect: Connect,
+) -> None:
+    opened = cases.needs_decision()
+    job = started(BulkDeed.DECIDE, opened, wanted=ABANDON)
+    with holding_run(connect, opened.run.pk) as holder:
+        working = start(lambda: bulk_running.run_chunk(job_id=job.pk, chunk=1))
+        holder.wait_for_waiters(1)
+        assert bulk_running.run_chunk(job_id=job.pk, chunk=2) == 0
+        bulk_running.call_again(job.pk)
+        holder.release()
+    assert working.result(timeout=WAIT_SECONDS_MAX).value == 1
