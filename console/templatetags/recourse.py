@@ -276,7 +276,8 @@ def folded(text: str) -> SafeString:
         count = f"{fold.lines_count:,} lines"
         parts.append(
             f'<details class="fold"{" open" if fold.open else ""}>'
-            f'<summary data-lines="{count}">{shown}{ended}</summary>'
+            # The line's end is part of the text, and what stands behind the bracket stays on its line.
+            f'<summary data-lines="{count}">{shown}<span class="fold__end">{ended}</span></summary>'
         )
     return mark_safe("".join(parts))  # noqa: S308 - each line is escaped above
 

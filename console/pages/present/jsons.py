@@ -98,7 +98,8 @@ def part_view(part: Part, *, case_id: str, whole: bool = False, revealed: bool =
     return JsonView(
         title=part.title,
         text=shown[:length_max],
-        digest=part.digest,
+        # On its own page the digest stands among the facts, to be copied.
+        digest="" if whole else part.digest,
         bytes_total=part.length,
         cut=len(shown) > length_max or not part.is_whole,
         notes=tuple(_notes(part, revealed=revealed)),

@@ -8,7 +8,7 @@ from django.urls import reverse
 
 from console.pages.forms import GIVEN, DecisionForm
 from console.pages.present.marks import RESOLUTIONS, actor_of, window_of
-from console.pages.present.outcomes import consequences_in, in_words, run_in_words
+from console.pages.present.outcomes import consequences_in, in_words, last_word, run_in_words
 from console.pages.shapes import (
     ActionView,
     Actor,
@@ -133,7 +133,10 @@ def _action(read: CaseRead, status: ActionStatus, form: DecisionForm, open_to_al
         text=view.text,
         standing=view.standing,
         selectable=True,
-        consequences=in_words(read, done, with_run=with_run and status.action is not Action.RETRY),
+        consequences=(
+            *in_words(read, done, with_run=with_run and status.action is not Action.RETRY),
+            last_word(done),
+        ),
         options=_options(read, status, form),
         fields=_fields(status, form),
     )
@@ -226,20 +229,28 @@ def _fields(status: ActionStatus, form: DecisionForm) -> tuple[TextField, ...]:
 
 
 def _executors(read: CaseRead, form: DecisionForm) -> OptionGroup:
+    by_agent = consequences_in(read, Action.RETRY, Choices(executor=Executor.AGENT))
     options = [
         Option(
             value=Executor.AGENT,
             label="The agent’s worker",
-            text=("when it comes for the run; within 15 minutes, or you are asked again",),
+            text=(
+                "when it comes for the run; within 15 minutes, or you are asked again. ",
+                *run_in_words(read, by_agent.run),
+            ),
             selected=form["executor"] == Executor.AGENT,
         )
     ]
     if _console_may_send(read):
+        by_console = consequences_in(read, Action.RETRY, Choices(executor=Executor.CONSOLE))
         options.append(
             Option(
                 value=Executor.CONSOLE,
                 label="Recourse itself",
-                text=("as soon as the lookup has found nothing",),
+                text=(
+                    "as soon as the lookup has found nothing. ",
+                    *run_in_words(read, by_console.run),
+                ),
                 selected=form["executor"] == Executor.CONSOLE,
             )
         )

@@ -19,6 +19,7 @@ from console.queries.people import Names
 from reconciliation.revealing import PAYLOAD
 from reconciliation.states import REASON_LABELS, CaseState, ReasonCode
 from runs.models import AuditLeaf
+from runs.states import Claim, EvidenceKind
 
 # Action of a leaf → what it is called, its icon, its tone.
 EVENTS: Final[dict[str, tuple[str, str, Tone | None]]] = {
@@ -187,7 +188,10 @@ def title_of(action: str, event: dict[str, Any]) -> tuple[str, str, Tone | None]
             shown = FINDINGS.get(finding)
             word = shown.word.lower() if shown else finding
             return f"Lookup: {word}", "scan-search", shown.tone if shown else None
-        return _EVIDENCE_KINDS.get(str(after.get("kind")), "Evidence recorded"), "paperclip", None
+        kind = str(after.get("kind"))
+        if kind == EvidenceKind.ATTACHMENT and after.get("claim") == Claim.UNKNOWN:
+            return "Evidence attached by a person", "paperclip", "violet"
+        return _EVIDENCE_KINDS.get(kind, "Evidence recorded"), "paperclip", None
     if action == "case.moved":
         return _moved(after)
     known = EVENTS.get(action)

@@ -184,7 +184,7 @@ def test_a_body_is_shown_digit_for_digit_in_its_own_order_with_what_it_says_twic
         '{\n  "z": 18446744073709551615,\n  "a": 0.10000000000000000555,\n  "n": 1e400,\n  "a": 2\n}'
     )
     assert "One object names the same member twice (a)" in page.view.notes[-1]
-    assert page.view.digest == hashlib.sha256(sent).hexdigest()
+    assert page.facts[-1].copy == hashlib.sha256(sent).hexdigest()
     assert page.bytes_text.startswith("00000000  7b 22 7a 22 3a 31 38 34")
     held = page_of(kim, f"/cases/{case_id}/").evidence[0].bodies[-1]
     assert held.text == page.view.text

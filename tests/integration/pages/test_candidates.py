@@ -211,3 +211,44 @@ def test_a_candidates_own_words_are_text_in_the_page(kim: Client) -> None:
     )
     report_another(opened, matches=True, id=hostile)
     assert "<script>x" not in kim.get(f"/cases/{opened.case_id}/").content.decode()
+
+
+# --- Before anything is chosen ------------------------------------------------------------------------------
+
+
+def said_of(view: Any) -> str:
+    """Everything that an action's box says, as a person reads it."""
+    phrases = [one.text for one in view.consequences]
+    phrases += [option.text for group in view.options for option in group.options]
+    return " ".join("".join(getattr(part, "text", str(part)) for part in phrase) for phrase in phrases)
+
+
+def test_each_action_says_where_the_run_goes_on_what_is_booked_and_what_cant_be_undone(kim: Client) -> None:
+    opened = cases.needs_decision()
+    confirm_view, retry_view, abandon_view = page_of(kim, f"/cases/{opened.case_id}/").panel.actions
+    confirmed, retried, abandoned = said_of(confirm_view), said_of(retry_view), said_of(abandon_view)
+    for wanted in ("The run goes on at step 2", "Books ", "No more requests", "Can’t be undone."):
+        assert wanted in confirmed
+    for wanted in (
+        "A fresh lookup comes first. If it finds the effect, nothing is sent",
+        "1 request is sent, number 2, with the same key and the same bytes",
+        "stays reserved",
+        "The run can be claimed again, for this request alone at first",
+        "It can be withdrawn until it is used; what was sent can’t be",
+    ):
+        assert wanted in retried
+    for wanted in ("The run ends", "The run goes on at step 2", "held", "Can’t be undone.", "conflict"):
+        assert wanted in abandoned
+
+
+def test_a_granted_retry_is_withdrawn_until_it_is_used_and_never_after(kim: Client) -> None:
+    opened = cases.needs_decision()
+    form = reviewed(kim, opened, fields(kim, opened, "retry", executor="agent"))
+    assert post(kim, opened, form).status_code == 302
+    assert page_of(kim, f"/cases/{opened.case_id}/").panel.withdraw_href
+    withdrawn = kim.post(f"/cases/{opened.case_id}/withdrawal/", {"reason": "The customer was paid by hand."})
+    assert withdrawn.status_code == 302
+    assert opened.operation.attempts_count == 1
+    again = kim.post(f"/cases/{opened.case_id}/withdrawal/", {"reason": "The customer was paid by hand."})
+    assert again.status_code == 409
+    assert "There is no unused retry any more" in again.content.decode()
