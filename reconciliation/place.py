@@ -7,6 +7,8 @@ anything else is done, and only an administrator's word starts the way back (`re
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -18,7 +20,8 @@ from runs import audit, leases
 from runs.actors import JOURNAL, Actor
 from runs.ids import new_id
 from runs.locking import database_now
-from runs.models import AccountReturn, Binding, Environment, Freeze, Operation, ProviderAccount
+from runs.models import AccountReturn, Binding, Environment, Freeze, Operation, ProviderAccount, Run
+from runs.refusals import NotFound
 from runs.states import FreezeAnswer, Sending
 
 log = structlog.get_logger(__name__)
@@ -139,26 +142,45 @@ def freeze(*, because: str, actor: Actor) -> Freeze:
 
 
 def notice_token(*, operation_id: str, token: str) -> bool:
+    """As `notice_token_of`, for the run of this operation."""
+    run_id = Operation.objects.filter(pk=operation_id).values_list("run_id", flat=True).first()
+    return run_id is not None and notice_token_of(run_id=run_id, token=token)
+
+
+def notice_token_of(*, run_id: str, token: str) -> bool:
     """Freeze if we gave out this token in a time that the journal has forgotten. True if we did.
 
-    A lease's number only grows, by a claim that is on record here before anybody gets its token: a higher one
-    was given by a journal that went on from an older state of this one. A token that we never gave is refused
-    like any other and freezes nothing. Owns its transaction.
+    A lease's number only grows, by a claim that is on record here before anybody gets its token: a higher
+    one, or one of a run that isn't here, was given by a journal that went on from an older state of this one.
+    A token that we never gave is refused like any other and freezes nothing. Owns its transaction.
     """
-    run = Operation.objects.filter(pk=operation_id).values_list("run_id", "run__lease_number").first()
-    number = leases.given_number(run_id=run[0], token=token) if run is not None else None
-    if run is None or number is None or number <= run[1]:
+    number = leases.given_number(run_id=run_id, token=token)
+    if number is None:
+        return False
+    given = Run.objects.filter(pk=run_id).values_list("lease_number", flat=True).first()
+    if given is not None and number <= given:
         return False
     if open_freeze() is not None:
         # What was forgotten is known: the worker is one of those that went on before.
         return True
+    known = "doesn't know that run" if given is None else f"has given out {given}"
     with transaction.atomic():
         freeze(
-            because=f"A worker showed lease {number} of run {run[0]}, and this journal has given out"
-            f" {run[1]}: it has forgotten what happened since.",
+            because=f"A worker showed lease {number} of run {run_id}, and this journal {known}: it has"
+            " forgotten what happened since.",
             actor=JOURNAL,
         )
     return True
+
+
+@contextmanager
+def noticing(*, run_id: str, token: str) -> Iterator[None]:
+    """Where something is refused inside for want of the right token, look whether it is a forgotten one."""
+    try:
+        yield
+    except (leases.StaleToken, leases.RunPaused, NotFound):
+        notice_token_of(run_id=run_id, token=token)
+        raise
 
 
 def bind(account: str, *, environment: str, now: datetime, by: str) -> None:

@@ -31,7 +31,7 @@ from runs.actors import Actor, ActorKind
 from runs.journal import sending
 from runs.journal.grants import end_grant, make_grant
 from runs.journal.sending import Go, GrantOutdated, begin_repeat_by_console
-from runs.leases import StaleToken
+from runs.leases import RunPaused, StaleToken
 from runs.locking import LockedOperation, lock_operation
 from runs.models import Grant, Operation
 from runs.refusals import Refusal
@@ -158,7 +158,7 @@ def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: s
     except GrantOutdated as refusal:
         _take_back(operation_id, refusal.sentence)
         raise
-    except StaleToken:
+    except (StaleToken, RunPaused):
         place.notice_token(operation_id=operation_id, token=token)
         raise
 

@@ -51,6 +51,7 @@ __all__ = [
     "end_lease",
     "given_number",
     "left_unreported",
+    "new_token",
     "paused_refusal",
     "release",
     "renew",
@@ -256,7 +257,7 @@ def _claim_now(locked: Locked, asked: _Ask) -> Claimed:
     run, now = locked.run, locked.now
     expires_at = now + timedelta(seconds=asked.lease_seconds)
     number = run.lease_number + 1
-    token = _new_token(run.id, number)
+    token = new_token(run.id, number)
     Lease.objects.create(
         run=run,
         number=number,
@@ -290,7 +291,8 @@ def _claim_now(locked: Locked, asked: _Ask) -> Claimed:
     )
 
 
-def _new_token(run_id: str, number: int) -> str:
+def new_token(run_id: str, number: int) -> str:
+    """A token for this lease, with its mark; whoever makes one gives it out with the lease."""
     secret = secrets.token_hex(TOKEN_SECRET_BYTES)
     return f"{number}-{secret}{lease_mark(run=run_id, number=number, secret=secret)}"
 

@@ -14,7 +14,7 @@ from console.api.bearer import caller_of
 from console.api.calling import DECIDE, JOURNAL, READ, QueryText, call
 from console.api.problems import answered, refused
 from console.api.reading import check_query
-from reconciliation import intake
+from reconciliation import intake, place
 from runs import leases
 from runs.journal import ending, starting, turns
 from runs.leases import RunPaused
@@ -156,12 +156,13 @@ def claim_run(request: HttpRequest, run_id: str, payload: Body[bodies.Claim]) ->
 @router.post("/runs/{id:run_id}/renew", **call(scopes=JOURNAL, answers={200: answers.Renewed}, words=_FENCED))
 def renew_lease(request: HttpRequest, run_id: str, payload: Body[bodies.Renew]) -> HttpResponse:
     """Move the lease's end, by default to as far from now as was claimed. After its end it is too late."""
-    claimed = leases.renew(
-        team=caller_of(request).team,
-        run_id=run_id,
-        token=payload.token,
-        lease_seconds=payload.lease_seconds,
-    )
+    with place.noticing(run_id=run_id, token=payload.token):
+        claimed = leases.renew(
+            team=caller_of(request).team,
+            run_id=run_id,
+            token=payload.token,
+            lease_seconds=payload.lease_seconds,
+        )
     return answered(
         200,
         {"expires_at": showing.utc(claimed.expires_at), "expires_in_ms": claimed.expires_in_ms},
@@ -173,7 +174,8 @@ def renew_lease(request: HttpRequest, run_id: str, payload: Body[bodies.Renew]) 
 )
 def release_lease(request: HttpRequest, run_id: str, payload: Body[bodies.Release]) -> HttpResponse:
     """Give the lease back, so that another worker needn't wait for its end."""
-    run, replayed = leases.release(team=caller_of(request).team, run_id=run_id, token=payload.token)
+    with place.noticing(run_id=run_id, token=payload.token):
+        run, replayed = leases.release(team=caller_of(request).team, run_id=run_id, token=payload.token)
     return answered(200, {"run": showing.run_short(run), "replayed": replayed})
 
 
@@ -191,15 +193,16 @@ def save_turn(request: HttpRequest, run_id: str, payload: Body[bodies.SaveTurn])
     A resumed worker repeats a turn under its new token: the same content answers 200, with the plan.
     """
     team = caller_of(request).team
-    saved = turns.save_turn(
-        team=team,
-        run_id=run_id,
-        token=payload.token,
-        index=payload.index,
-        decision=payload.decision,
-        parallel=payload.parallel,
-        calls=payload.chosen(),
-    )
+    with place.noticing(run_id=run_id, token=payload.token):
+        saved = turns.save_turn(
+            team=team,
+            run_id=run_id,
+            token=payload.token,
+            index=payload.index,
+            decision=payload.decision,
+            parallel=payload.parallel,
+            calls=payload.chosen(),
+        )
     run = showing.find_run(team=team, run_id=saved.run_id)
     body = {"turn": showing.plan_turn(run, saved.index), "replayed": saved.replayed}
     return answered(200 if saved.replayed else 201, body)
@@ -217,14 +220,15 @@ def save_result(
     request: HttpRequest, run_id: str, index: int, call_id: str, payload: Body[bodies.SaveResult]
 ) -> HttpResponse:
     """Save what a read returned, before the next step."""
-    saved = turns.save_result(
-        team=caller_of(request).team,
-        run_id=run_id,
-        token=payload.token,
-        index=index,
-        call_id=call_id,
-        result=payload.result,
-    )
+    with place.noticing(run_id=run_id, token=payload.token):
+        saved = turns.save_result(
+            team=caller_of(request).team,
+            run_id=run_id,
+            token=payload.token,
+            index=index,
+            call_id=call_id,
+            result=payload.result,
+        )
     return answered(200, {"call_id": saved.call_id, "digest": saved.digest, "replayed": saved.replayed})
 
 
@@ -234,9 +238,10 @@ def save_result(
 )
 def complete_run(request: HttpRequest, run_id: str, payload: Body[bodies.Complete]) -> HttpResponse:
     """End the run with its output, once every call is settled."""
-    run, replayed = ending.complete_run(
-        team=caller_of(request).team, run_id=run_id, token=payload.token, output=payload.output
-    )
+    with place.noticing(run_id=run_id, token=payload.token):
+        run, replayed = ending.complete_run(
+            team=caller_of(request).team, run_id=run_id, token=payload.token, output=payload.output
+        )
     return answered(200, {"run": showing.run_short(run), "replayed": replayed})
 
 

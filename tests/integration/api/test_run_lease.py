@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from runs import leases
+from runs.ids import new_id
+from runs.models import Freeze
 from tests.integration.api.world import World, claim_body, expire_lease, in_doubt, rows, started, working
 
 
@@ -90,3 +95,33 @@ def test_only_a_person_of_the_team_ends_leases(world: World) -> None:
     assert world.strange_operator.post(path, body).word == "not_found"
     assert world.operator.post(path, {"lease": 1, "reason": ""}).word == "invalid"
     assert rows() == before
+
+
+# What each call that a lease allows takes beside the token.
+FENCED: dict[str, dict[str, Any]] = {
+    "renew": {},
+    "release": {},
+    "turns": {"index": 2, "decision": {}, "parallel": False, "calls": []},
+    "turns/1/calls/r1/result": {"result": 1},
+    "complete": {"output": None},
+}
+
+
+@pytest.mark.parametrize("call", FENCED)
+def test_whatever_a_worker_asks_for_by_a_forgotten_lease_freezes_sending(world: World, call: str) -> None:
+    made = working(world.worker)
+    path, body = f"/runs/{made.run}/{call}", FENCED[call]
+    assert world.worker.post(path, {**body, "token": f"2{made.token[1:]}"}).word == "stale_token"
+    assert not Freeze.objects.exists(), "a lease that somebody made up froze sending"
+    forgotten = leases.new_token(made.run, 2)
+    assert world.worker.post(path, {**body, "token": forgotten}).word == "stale_token"
+    assert made.run in Freeze.objects.get().because
+
+
+def test_a_lease_of_a_run_that_was_forgotten_freezes_sending(world: World) -> None:
+    gone = new_id("run")
+    path = f"/runs/{gone}/renew"
+    assert world.worker.post(path, {"token": f"1-{'0' * 40}"}).word == "not_found"
+    assert not Freeze.objects.exists()
+    assert world.worker.post(path, {"token": leases.new_token(gone, 1)}).word == "not_found"
+    assert "doesn't know that run" in Freeze.objects.get().because
