@@ -104,6 +104,8 @@ def pages(seeded: Seeded) -> dict[str, str]:
         "case-retrying": case.format(seeded.retrying.case_id),
         "case-abandoned": case.format(seeded.abandoned.case_id),
         "case-conflict": case.format(seeded.conflict.case_id),
+        "lists": "/bulk/",
+        **{f"list-{name}": f"/bulk/{job_id}/" for name, job_id in seeded.lists.items()},
         "runs": "/runs/",
         "run": f"/runs/{seeded.steps.pk}/",
         "run-abandoned": f"/runs/{seeded.conflict.run.pk}/",

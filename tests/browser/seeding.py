@@ -10,13 +10,15 @@ from django.db.models import F
 
 from console import access
 from console.models import Person, Role
-from reconciliation import reports
+from reconciliation import bulk, bulk_running, reports
 from reconciliation.accounts import sync_accounts
+from reconciliation.bulk_models import BulkDeed, BulkJob
 from reconciliation.decisions import Asked, decide
 from reconciliation.gathering import judge_now
 from reconciliation.models import Case
 from reconciliation.states import Action, ReasonCode
 from reconciliation.tightening import tighten
+from reconciliation.working import Worker
 from runs.journal.sending import begin_send
 from runs.journal.turns import CallChosen, save_result, save_turn
 from runs.locking import database_now
@@ -65,6 +67,8 @@ class Seeded:
     abandoned: Opened
     conflict: Opened
     steps: Run
+    # Lists of cases, by what they show.
+    lists: dict[str, str]
 
 
 def people(team: str = TEAM) -> dict[Role, Person]:
@@ -182,10 +186,12 @@ def seed(team: str = TEAM) -> Seeded:
     )
     decided(retrying, operator, Action.RETRY, executor="agent", reason="The key is safe for hours.")
     cases.looked_up(retrying, cases.not_found())
+    not_found = cases.needs_decision(EMAIL, team=team, flow="order-exception-agent")
+    no_lookup = aged(cases.needs_decision(PICKUP, team=team, flow="order-exception-agent"), 1.9)
     return Seeded(
         mismatch=mismatch,
-        not_found=cases.needs_decision(EMAIL, team=team, flow="order-exception-agent"),
-        no_lookup=aged(cases.needs_decision(PICKUP, team=team, flow="order-exception-agent"), 1.9),
+        not_found=not_found,
+        no_lookup=no_lookup,
         closed_key=closed,
         several=several,
         candidate=alike,
@@ -194,7 +200,27 @@ def seed(team: str = TEAM) -> Seeded:
         abandoned=abandoned,
         conflict=late,
         steps=_many_steps(team),
+        lists={
+            "kinds": listed(operator, BulkDeed.DECIDE, mismatch, not_found, no_lookup).pk,
+            "alike": listed(operator, BulkDeed.DECIDE, not_found).pk,
+            "claim": listed(operator, BulkDeed.CLAIM, not_found, abandoned).pk,
+            "done": _seen_to(operator, listed(operator, BulkDeed.CLAIM, abandoned)),
+        },
     )
+
+
+def listed(person: Person, deed: BulkDeed, *opened: Opened) -> BulkJob:
+    """The person chose these cases; nothing was done with them yet."""
+    worker = Worker(actor=access.person_actor(person), name=str(person))
+    teams = access.teams_of(person)
+    return bulk.freeze(worker=worker, teams=teams, deed=deed, case_ids=[one.case_id for one in opened])
+
+
+def _seen_to(person: Person, job: BulkJob) -> str:
+    worker = Worker(actor=access.person_actor(person), name=str(person))
+    bulk.start(job_id=job.pk, worker=worker, wanted=bulk.Wanted())
+    bulk_running.run_chunk(job_id=job.pk, chunk=1)
+    return job.pk
 
 
 def late_success(opened: Opened) -> Opened:

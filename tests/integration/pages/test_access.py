@@ -27,6 +27,7 @@ def pages(opened: cases.Opened) -> list[str]:
         f"/runs/{run}/",
         "/effects/",
         "/search/",
+        "/bulk/",
     ]
 
 
