@@ -118,16 +118,18 @@
   document.addEventListener("htmx:after:swap", (event) => {
     // A status may have sent the answer elsewhere than to the form's own target.
     const target = event.detail?.ctx?.target;
-    const place = typeof target === "string" ? document.querySelector(target) : target;
+    const named = typeof target === "string" ? document.querySelector(target) : target;
+    const place = named?.isConnected ? named : document.getElementById(named?.id);
     if (dialog?.querySelector("form") && place === dialog && !dialog.open) {
       open(dialog);
     } else if (place && place !== dialog) {
-      if (dialog?.open && !place.isConnected) {
+      if (dialog?.open && place.id === "main") {
         // The answer to what was sent from the dialog is in the page behind it.
         dialog.close();
         dialog.replaceChildren();
       }
-      focusNews(document.getElementById("main"));
+      // Only what came: a part that is read anew takes the focus from nobody who types beside it.
+      focusNews(place);
     }
     showCopyButtons(document);
     addLocalTimes(document);

@@ -94,7 +94,16 @@ def show(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, template, context)
 
 
-urlpatterns = [path("preview/<str:name>/", show), path("", include("console.pages.urls"))]
+def there(_request: HttpRequest) -> HttpResponse:
+    """The page's own question whether the console is there, without anybody signed in."""
+    return HttpResponse(status=204)
+
+
+urlpatterns = [
+    path("live/", there),
+    path("preview/<str:name>/", show),
+    path("", include("console.pages.urls")),
+]
 handler404 = problems.not_found
 
 
