@@ -81,9 +81,9 @@ def run_chunk(*, job_id: str, chunk: int) -> int:
         try:
             if not _do_next(job_id):
                 return done
-        except (OperationalError, SoftTimeLimitExceeded):
-            # A deadlock, a connection that is gone, or no time left: the case is as it was, and still waits.
-            log.warning("bulk_item_lost", job=job_id, exc_info=True)
+        except Exception:
+            # A deadlock, a connection that is gone, no time left: the case is as it was, and still waits.
+            log.exception("bulk_item_lost", job=job_id)
             _note_try(job_id)
             break
         done += 1
@@ -153,14 +153,14 @@ def _note_try(job_id: str) -> None:
 
 
 def _carry_out(job: BulkJob, item: BulkItem) -> Came:
-    deed = BulkDeed(job.deed)
-    team = Case.objects.values_list("team_id", flat=True).get(pk=item.case_id)
-    standing = standing_of(actor=job.actor, deed=deed, team=team)
     try:
-        if standing.why_not:
-            raise Forbidden(standing.why_not)
         # A savepoint: a refusal undoes whatever came before it, and its outcome is written.
         with transaction.atomic():
+            deed = BulkDeed(job.deed)
+            team = Case.objects.values_list("team_id", flat=True).get(pk=item.case_id)
+            standing = standing_of(actor=job.actor, deed=deed, team=team)
+            if standing.why_not:
+                raise Forbidden(standing.why_not)
             return _act(deed, job, item, team, standing.worker)
     except Refusal as refusal:
         return Came(result=ItemResult.REFUSED, word=refusal.word, sentence=sentence_of(refusal))

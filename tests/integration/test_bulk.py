@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, OperationalError, transaction
 
 from console import access
 from console.models import Person, Role
@@ -443,6 +443,24 @@ def test_a_failure_of_ours_is_one_cases_outcome_and_the_rest_goes_on(monkeypatch
     monkeypatch.setattr(bulk_running, "claim_case", fails_on_the_first)
     assert outcomes(run(job)) == [("failed", "internal_error"), ("done", "")]
     assert [one.case_id for one in CaseClaim.objects.all()] == [opened[1].case_id]
+
+
+def test_a_case_on_which_the_transaction_is_lost_each_time_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = [cases.needs_decision() for _ in range(2)]
+    job = started(BulkDeed.CLAIM, *opened)
+    real, begun = bulk_running.claim_case, []
+
+    def is_lost(*, case_id: str, **more: Any) -> Any:
+        begun.append(case_id)
+        if case_id == opened[0].case_id:
+            raise OperationalError("deadlock detected")
+        return real(case_id=case_id, **more)
+
+    monkeypatch.setattr(bulk_running, "claim_case", is_lost)
+    assert outcomes(run(job)) == [("failed", "not_finished"), ("done", "")]
+    assert begun == [opened[0].case_id] * bulk_running.TRIES_MAX + [opened[1].case_id]
 
 
 def test_a_job_that_stands_still_is_called_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

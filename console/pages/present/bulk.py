@@ -99,7 +99,8 @@ def bar_of(deeds: Iterable[BulkDeed], *, query: str, everything: bool = False) -
 def title_of(job: BulkJob) -> str:
     """What a list is for, as a heading."""
     verb = _VERBS[job.action or job.deed]
-    return f"{verb} {plural(job.items_count, 'case')}{' together' if verb == 'Decide' else ''}"
+    together = " together" if verb == "Decide" and job.items_count > 1 else ""
+    return f"{verb} {plural(job.items_count, 'case')}{together}"
 
 
 # --- The page of one list -----------------------------------------------------------------------------------
