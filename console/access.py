@@ -107,6 +107,10 @@ def why_not(person: Person, deed: Deed) -> str:
 
 def teams_of(person: Person) -> tuple[str, ...]:
     """The slugs of the person's teams, in order: everything they can see belongs to one of these."""
+    # Read with the person where they came by their session.
+    known = getattr(person, "team_slugs", None)
+    if known is not None:
+        return tuple(known)
     return tuple(person.teams.order_by("slug").values_list("slug", flat=True))
 
 

@@ -221,6 +221,7 @@ RECOURSE_WAITERS_MAX = int(number("RECOURSE_WAITERS_MAX", default=4, minimum=0))
 # --- People and sessions -----------------------------------------------------------------------------
 
 AUTH_USER_MODEL = "console.Person"
+AUTHENTICATION_BACKENDS = ["console.backend.Backend"]
 LOGIN_URL = "/login/"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/login/"

@@ -6,6 +6,7 @@ guesses from its own memory what happened.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from runs.canonical import parse
@@ -37,27 +38,45 @@ def build_plan(run: Run, *, only_turn: int | None = None) -> dict[str, Any]:
     turns, calls = list(saved), list(chosen)
     operations = {one.call_id: one for one in effects}
     facts = _Facts(run, list(operations.values()), only_turn)
-    by_turn: dict[int, list[dict[str, Any]]] = {}
-    for call in calls:
-        by_turn.setdefault(call.turn_id, []).append(_plan_call(call, operations.get(call.pk), facts))
     return {
         "run_id": run.id,
         "state": str(run.state),
         "paused_reasons": list(run.paused_reasons),
         "goal": run.goal,
         "input": _value(bytes(run.input)),
-        "turns": [
-            {
-                "index": turn.index,
-                "decision": _value(bytes(turn.decision)),
-                "parallel": turn.parallel == "parallel",
-                "calls": by_turn.get(turn.pk, []),
-            }
-            for turn in turns
-        ],
+        "turns": plan_turns(
+            turns=turns, calls=calls, operations=operations, receipts=facts.receipts, granted=facts.granted
+        ),
         "open_evidence": facts.open_evidence,
         "known_failures": facts.known_failures,
     }
+
+
+def plan_turns(
+    *,
+    turns: Iterable[Turn],
+    calls: Iterable[Call],
+    operations: Mapping[int, Operation],
+    receipts: Mapping[str, Receipt],
+    granted: Collection[str],
+) -> list[dict[str, Any]]:
+    """Return what each call of these turns says next, from rows that were read already: no query.
+
+    Operations by their call, receipts by their operation, and operations that the agent may send once more.
+    """
+    by_turn: dict[int, list[dict[str, Any]]] = {}
+    for call in calls:
+        planned = _plan_call(call, operations.get(call.pk), receipts, granted)
+        by_turn.setdefault(call.turn_id, []).append(planned)
+    return [
+        {
+            "index": turn.index,
+            "decision": _value(bytes(turn.decision)),
+            "parallel": turn.parallel == "parallel",
+            "calls": by_turn.get(turn.pk, []),
+        }
+        for turn in turns
+    ]
 
 
 class _Facts:
@@ -102,7 +121,9 @@ class _Facts:
         ]
 
 
-def _plan_call(call: Call, operation: Operation | None, facts: _Facts) -> dict[str, Any]:
+def _plan_call(
+    call: Call, operation: Operation | None, receipts: Mapping[str, Receipt], granted: Collection[str]
+) -> dict[str, Any]:
     planned: dict[str, Any] = {
         "call_id": call.call_id,
         "tool": call.tool,
@@ -124,17 +145,19 @@ def _plan_call(call: Call, operation: Operation | None, facts: _Facts) -> dict[s
         "idempotency_key": operation.key,
         "digest": operation.payload_digest,
     }
-    return {**planned, **_next_step(operation, facts)}
+    return {**planned, **_next_step(operation, receipts, granted)}
 
 
-def _next_step(operation: Operation, facts: _Facts) -> dict[str, Any]:
+def _next_step(
+    operation: Operation, receipts: Mapping[str, Receipt], granted: Collection[str]
+) -> dict[str, Any]:
     match OperationState(operation.state):
         case OperationState.READY:
             return {"next": "send"}
         case OperationState.SENT_UNKNOWN:
-            return {"next": "repeat" if operation.pk in facts.granted else "wait"}
+            return {"next": "repeat" if operation.pk in granted else "wait"}
         case OperationState.CONFIRMED:
-            receipt = facts.receipts[operation.pk]
+            receipt = receipts[operation.pk]
             return {
                 "next": "skip",
                 "receipt": {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
-from console.models import ApiToken, Person
+from django.db import connection
+
 from runs.actors import ActorKind
 
 _PERSON = "person:"
@@ -19,10 +21,17 @@ _PARTS = {
     "webhook": "Webhook",
     "unknown-sender": "Unknown sender",
 }
+# A person as `Person` names itself.
+_NAMES: Final = """
+SELECT 'person:' || id, coalesce(nullif(trim(first_name || ' ' || last_name), ''), username)
+FROM console_person WHERE id = ANY(%(people)s)
+UNION ALL
+SELECT id, name FROM console_apitoken WHERE id = ANY(%(tokens)s)
+"""
 
 
 class Names:
-    """The names of these actors, asked for in at most two queries."""
+    """The names of these actors, asked for in at most one query."""
 
     def __init__(self, actors: Iterable[str]) -> None:
         wanted = set(actors)
@@ -33,11 +42,10 @@ class Names:
         }
         tokens = {one for one in wanted if one.startswith(_TOKEN)}
         self._names: dict[str, str] = {}
-        if people:
-            for person in Person.objects.filter(pk__in=people).only("first_name", "last_name", "username"):
-                self._names[f"{_PERSON}{person.pk}"] = str(person)
-        if tokens:
-            self._names |= dict(ApiToken.objects.filter(pk__in=tokens).values_list("pk", "name"))
+        if people or tokens:
+            with connection.cursor() as cursor:
+                cursor.execute(_NAMES, {"people": sorted(people), "tokens": sorted(tokens)})
+                self._names = dict(cursor.fetchall())
 
     def of(self, kind: str, actor: str, *, known_as: str = "") -> str:
         """What a page calls this actor; `known_as` is a name that is on record with what they did."""

@@ -8,7 +8,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Sum
+from django.contrib.postgres.expressions import ArraySubquery
+from django.db.models import Count, DateTimeField, Exists, F, Func, OuterRef, Q, QuerySet, Sum
 
 from console.queries import keyset
 from console.queries.finding import clean
@@ -18,10 +19,10 @@ from reconciliation.models import Case
 from reconciliation.states import CaseState, Resolution
 from runs.ids import could_be_id
 from runs.locking import database_now
-from runs.models import Attempt, AuditLeaf, Call, FlowVersion, Lease, Operation, Run, Turn
-from runs.plan import build_plan
+from runs.models import Attempt, AuditLeaf, Call, FlowVersion, Grant, Lease, Operation, Run, Turn
+from runs.plan import plan_turns
 from runs.refusals import NotFound
-from runs.states import OperationState
+from runs.states import Executor, GrantState, OperationState
 
 PAGE_ROWS = 50
 LEASES_MAX = 50
@@ -144,7 +145,8 @@ class RunRead:
 
     now: datetime
     run: Run
-    plan: dict[str, Any]
+    # Turn by turn, call by call: what a worker would be told.
+    plan: list[dict[str, Any]]
     turns: tuple[Turn, ...]
     calls: tuple[Call, ...]
     operations: dict[int, Operation]
@@ -167,40 +169,70 @@ class RunRead:
 
 def find_run(run_id: str, *, teams: Sequence[str]) -> Run:
     """The run, if it belongs to one of the teams; raises `NotFound`."""
-    runs = Run.objects.select_related("flow", "flow_version", "approval")
+    found: Run = _find(run_id, teams, Run.objects.all())
+    return found
+
+
+def _find(run_id: str, teams: Sequence[str], among: QuerySet[Run]) -> Any:
+    runs = among.select_related("flow", "flow_version", "approval")
     run = runs.filter(pk=run_id, team__in=teams).first() if could_be_id(run_id) else None
     if run is None:
         raise NotFound(f"There is no run {run_id} that you can see.", run=run_id)
     return run
 
 
+def _with_surroundings(runs: QuerySet[Run]) -> QuerySet[Run]:
+    """With the database's time, and the flow's other versions that workers came with, latest first."""
+    versions = (
+        FlowVersion.objects.filter(flow=OuterRef("flow"), last_worker_at__isnull=False)
+        .exclude(pk=OuterRef("flow_version"))
+        .order_by(F("last_worker_at").desc())
+    )
+    clock = Func(function="clock_timestamp", output_field=DateTimeField())
+    return runs.annotate(read_at=clock, other_versions=ArraySubquery(versions.values("version")[:3]))
+
+
 def read_run(run_id: str, *, teams: Sequence[str]) -> RunRead:
-    """Read a run of the teams in some fifteen queries, however many steps it has. Raises `NotFound`."""
-    run = find_run(run_id, teams=teams)
-    calls = Call.objects.filter(run=run).order_by("turn__index", "position").defer("args", "result")
+    """Read a run of the teams in nine queries, however many steps it has. Raises `NotFound`."""
+    run = _find(run_id, teams, _with_surroundings(Run.objects.all()))
+    # In this order: a turn may be saved meanwhile, and an effect seen without its operation would look like a
+    # read.
+    turns = tuple(Turn.objects.filter(run=run).order_by("index"))
+    calls = tuple(Call.objects.filter(run=run).order_by("turn__index", "position"))
+    operations: dict[int, Any] = {one.call_id: one for one in _operations(run)}
     leaves = tuple(reversed(AuditLeaf.objects.filter(run_ref=run.pk).order_by("-id")[: LEAVES_MAX + 1]))
     leases = tuple(Lease.objects.filter(run=run).order_by("-number")[: LEASES_MAX + 1])
-    operations = Operation.objects.filter(run=run).defer("payload", "refusal")
-    listed = tuple(calls[: STEPS_MAX + 1])
-    versions = FlowVersion.objects.filter(flow=run.flow_id, last_worker_at__isnull=False)
     return RunRead(
-        now=database_now(),
+        now=run.read_at,
         run=run,
-        plan=build_plan(run),
-        turns=tuple(Turn.objects.filter(run=run).order_by("index").defer("decision")),
-        calls=listed[:STEPS_MAX],
-        operations={one.call_id: one for one in operations},
+        plan=plan_turns(
+            turns=turns,
+            calls=calls,
+            operations=operations,
+            receipts={one.pk: one.receipt for one in operations.values() if hasattr(one, "receipt")},
+            granted={one.pk for one in operations.values() if one.granted},
+        ),
+        turns=turns,
+        calls=calls[:STEPS_MAX],
+        operations=operations,
         attempts=tuple(Attempt.objects.filter(operation__run=run).order_by("minted_at")),
         leases=leases[:LEASES_MAX],
         leases_more=len(leases) > LEASES_MAX,
         cases=tuple(Case.objects.filter(run=run).order_by("opened_at")),
         leaves=leaves[-LEAVES_MAX:],
         leaves_more=len(leaves) > LEAVES_MAX,
-        other_versions=tuple(
-            versions.exclude(pk=run.flow_version_id)
-            .order_by(F("last_worker_at").desc())
-            .values_list("version", flat=True)[:3]
-        ),
+        other_versions=tuple(run.other_versions),
         names=Names({leaf.actor for leaf in leaves}),
-        steps_more=len(listed) > STEPS_MAX,
+        steps_more=len(calls) > STEPS_MAX,
+    )
+
+
+def _operations(run: Run) -> QuerySet[Any]:
+    """The run's operations with their receipts, and whether the agent may repeat one."""
+    grant = Grant.objects.filter(operation=OuterRef("pk"), state=GrantState.OPEN, executor=Executor.AGENT)
+    return (
+        Operation.objects.filter(run=run)
+        .select_related("receipt")
+        .defer("payload")
+        .annotate(granted=Exists(grant))
     )

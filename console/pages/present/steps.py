@@ -62,9 +62,7 @@ def steps_of(read: RunRead) -> Steps:
     attempts: dict[str, list[Attempt]] = defaultdict(list)
     for attempt in read.attempts:
         attempts[attempt.operation_id].append(attempt)
-    planned = {
-        (turn["index"], call["call_id"]): call for turn in read.plan["turns"] for call in turn["calls"]
-    }
+    planned = {(turn["index"], call["call_id"]): call for turn in read.plan for call in turn["calls"]}
     index_of = {turn.pk: turn.index for turn in read.turns}
     scale = _scale(read)
     rows: list[tuple[int, PlanRow]] = []

@@ -20,7 +20,7 @@ from tests.integration.pages.conftest import Login
 from tests.integration.pages.forms import decide, page_of
 from tests.many import more_leaves
 
-HISTORY_QUERIES_MAX = 20
+HISTORY_QUERIES_MAX = 12
 
 
 @pytest.fixture
