@@ -15,8 +15,9 @@ PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
 PYTEST_SELECTION ?=
 DEMO_ARGS ?=
 OUTAGE_ARGS ?=
+BENCH_PAGES_ARGS ?=
 
-.PHONY: help demo demo-reset test lint format bench outage screenshots docs matrix peers clean
+.PHONY: help demo demo-reset test lint format bench bench-pages outage screenshots docs matrix peers clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +66,9 @@ format: $(STAMP) ## rewrite the code in the project's style
 
 bench: $(STAMP) ## what an effect costs, beside a plain psycopg loop; writes build/bench.json
 	@exec $(BIN)/python -m tests.benchmark
+
+bench-pages: $(STAMP) ## what pages cost at 1,000,000 operations beside 10,000; writes build/bench-pages.json
+	@exec $(BIN)/python -m tests.benchmark.pages $(BENCH_PAGES_ARGS)
 
 outage: $(STAMP) ## 10,000 unknown outcomes after an outage, counted at the provider; writes build/outage.json
 	@mkdir -p build
