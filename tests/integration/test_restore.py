@@ -19,6 +19,9 @@ from psycopg import sql
 from pytest_django import Settings
 
 from console.models import Person, Role
+from console.pages.present.timeline import timeline_of
+from console.pages.present.verdict import verdict_of
+from console.queries.cases import read_case
 from console.sandbox.control import SandboxControl
 from console.sandbox.records import Counts
 from reconciliation import gap, marking, place, restoring, retries
@@ -314,6 +317,10 @@ def test_what_was_not_found_before_the_backup_is_asked_about_anew(sandbox: Serve
     )
     assert told is not None
     assert "whether a repeat was sent" in str(told.body)
+    page = read_case(case.pk, teams=[claimed.run.team_id])
+    assert verdict_of(page, may_look_up=True, why_not="").title.startswith("Not found before a restore")
+    titles = [item.title for item in timeline_of(page)]
+    assert titles.index("Perhaps sent in a time that was forgotten") < titles.index("Looked up again")
     # Nobody repeats before what a forgotten repeat may still do has ended, whatever was found before.
     retry = cases_world.judged(fresh(case)).assessment.action(Action.RETRY)
     assert retry is not None
@@ -325,6 +332,8 @@ def test_what_was_not_found_before_the_backup_is_asked_about_anew(sandbox: Serve
     quieten(claimed.operation)
     cases_world.look(case)
     assert Lookup.objects.count() == before + 1
+    page = read_case(case.pk, teams=[claimed.run.team_id])
+    assert verdict_of(page, may_look_up=True, why_not="").title == "Not found, which proves nothing"
 
 
 def test_absence_that_was_proved_before_the_backup_proves_nothing_of_the_lost_time(sandbox: Server) -> None:

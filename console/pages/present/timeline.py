@@ -34,6 +34,7 @@ EVENTS: Final[dict[str, tuple[str, str, Tone | None]]] = {
     "read.saved": ("Result of a read saved", "eye", None),
     "operation.sent": ("Request sent", "send", None),
     "operation.sent_again": ("Request sent again, same key", "rotate-ccw", "blue"),
+    "operation.perhaps_sent": ("Perhaps sent in a time that was forgotten", "triangle-alert", "amber"),
     "operation.sent_by_unknown": ("Sent by somebody unknown", "triangle-alert", "red"),
     "operation.not_sent": ("Proved not to have happened", "undo-2", "blue"),
     "operation.confirmed": ("Confirmed", "circle-check", "green"),
@@ -71,7 +72,9 @@ EVENTS: Final[dict[str, tuple[str, str, Tone | None]]] = {
     "webhook.refused": ("A provider’s notice refused", "circle-x", None),
 }
 # From a first of these nobody knows the outcome, until one of the others says it.
-_OPENS_GAP: Final = frozenset({"operation.sent", "operation.sent_again", "operation.sent_by_unknown"})
+_OPENS_GAP: Final = frozenset(
+    {"operation.sent", "operation.sent_again", "operation.perhaps_sent", "operation.sent_by_unknown"}
+)
 _CLOSES_GAP: Final = frozenset(
     {"operation.confirmed", "operation.rejected", "operation.abandoned", "operation.not_sent"}
 )

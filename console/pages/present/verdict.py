@@ -11,8 +11,10 @@ from console.pages.shapes import Badge, Code, Counts, Phrase, Since, Strong, Ton
 from console.queries.cases import CaseRead
 from console.templatetags.recourse import state_of
 from reconciliation.conclusions import matching_references
+from reconciliation.marking import PERHAPS_REPEATED
 from reconciliation.models import Lookup
 from reconciliation.states import CaseKind, CaseState, Need, Resolution
+from runs.journal.freezing import FORGOTTEN_SENDER
 from runs.states import MatchedBy, OperationState
 
 _TITLES: Final = {
@@ -94,8 +96,17 @@ def _known(read: CaseRead) -> _Known:
     if case.state == CaseState.RETRYING:
         return _retrying(read)
     if read.lookup is not None:
-        return _looked_up(read, read.lookup)
+        return _before_a_restore(read, read.lookup) or _looked_up(read, read.lookup)
     return _nothing_told(read)
+
+
+def _before_a_restore(read: CaseRead, lookup: Lookup) -> _Known | None:
+    """What an earlier "not found" is worth once the journal has forgotten what was done since."""
+    restored = [one.ended_at for one in read.attempts if one.worker == FORGOTTEN_SENDER and one.ended_at]
+    if lookup.finding != "not_found" or not restored or lookup.asked_at > max(restored):
+        return None
+    text: Phrase = (f"{PERHAPS_REPEATED} Lookup {lookup.number}, from before that, at ", lookup.asked_at, ".")
+    return "Not found before a restore; a repeat may have been sent since", "scan-search", "amber", text, True
 
 
 def _resolved(read: CaseRead, resolution: Resolution) -> _Known:
