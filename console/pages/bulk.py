@@ -17,7 +17,8 @@ from console.models import Person
 from console.pages.bulk_forms import CHOICES, BulkDraft, read_draft
 from console.pages.forms import clean
 from console.pages.guards import Viewer, is_given_back, page
-from console.pages.present.bulk import csv_of, list_page, preview_page, progress_of, running_page
+from console.pages.present.bulk import list_page, preview_page, progress_of, running_page
+from console.pages.present.bulk_file import csv_of
 from console.pages.present.bulk_forecast import case_row, forecast_of
 from console.pages.present.desk import unchanged_banner
 from console.pages.present.queue import Chosen

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from console.models import Person, Role
-from console.pages.present.bulk import inert_cell
+from console.pages.present.bulk_file import inert_cell
 from console.queries import bulk as lists
 from reconciliation import bulk
 from reconciliation.bulk_models import BulkJob, BulkOutcome
