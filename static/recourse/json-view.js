@@ -6,12 +6,15 @@
   // More matches than this mark nothing that anybody would step through.
   const MATCHES_MAX = 2000;
   const COPIED_FOR_MS = 1500;
+  // What is shorter is seen at a glance.
+  const LINES_TO_FIND_IN_MIN = 15;
   const highlights = window.CSS?.highlights;
   const state = new WeakMap();
 
   function start(root) {
     for (const tools of root.querySelectorAll("[data-jsontools][hidden]")) {
       const text = tools.nextElementSibling;
+      tools.querySelector("[data-find]").hidden = text.textContent.split("\n").length < LINES_TO_FIND_IN_MIN;
       tools.querySelector("[data-unfold]").hidden = !text.querySelector("details.fold");
       tools.querySelector("[data-copy-text]").hidden = !navigator.clipboard;
       tools.hidden = false;

@@ -15,9 +15,9 @@ from reconciliation.states import CaseKind, CaseState, Resolution
 
 _WORDS: Final[dict[Why, str]] = {
     Why.OPERATION: "Same operation",
-    Why.PAYLOAD: "Same payload",
+    Why.PAYLOAD: "Same payload: another operation asks for exactly the same",
     Why.RUN: "Same run",
-    Why.PROVIDER: "Same provider, within an hour",
+    Why.PROVIDER: "Same provider within an hour",
 }
 
 

@@ -43,8 +43,9 @@ def test_a_case_of_another_operation_with_the_same_payload_comes_first_and_is_na
     page = kim.get(f"/cases/{opened.case_id}/")
     first, second = page.context["page"].related
     assert (first.case_id, first.is_twin, second.is_twin) == (twin.case_id, True, False)
-    assert first.ties == ("Same payload", "Same provider, within an hour")
-    assert "another operation asks for exactly the same" in page.content.decode()
+    tied = "Same payload: another operation asks for exactly the same"
+    assert first.ties == (tied, "Same provider within an hour")
+    assert f"{tied}; Same provider within an hour" in page.content.decode()
 
 
 def test_the_window_is_an_hour_to_both_sides_and_of_one_provider() -> None:
