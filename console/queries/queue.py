@@ -9,10 +9,10 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final
 
-from django.db.models import BinaryField, F, OuterRef, Q, QuerySet, Subquery, Value, When
+from django.db.models import BinaryField, F, OuterRef, Q, QuerySet, Subquery, TextField, Value, When
 from django.db.models import Case as FirstOf
-from django.db.models.functions import Length
-from django.db.models.lookups import Exact, IsNull
+from django.db.models.functions import Coalesce, Concat, Length
+from django.db.models.lookups import Exact, IContains, IsNull
 
 from console.queries import keyset
 from console.queries.backlog import SOON, Backlog, backlog_of, capped
@@ -26,11 +26,14 @@ from reconciliation.states import CaseState
 from reconciliation.work_models import CaseClaim
 from reconciliation.working import live_claims
 from runs.locking import database_now
+from runs.models import Operation
 from runs.money import codes_with_digits
 
 PAGE_ROWS = 50
 # Of what is resolved, so many are looked for among the names that have a part; newest first.
 SUBJECTS_MAX = 500
+# Between two names: nobody searches for it.
+_BETWEEN: Final = Value("\n")
 # Whom a list is narrowed to, where it isn't a person by their id.
 ME: Final = "me"
 NOBODY: Final = "nobody"
@@ -222,7 +225,8 @@ def _of_assignee(asked: Asked, now: datetime) -> Q:
 def _of_part(asked: Asked, teams: Sequence[str]) -> Q | None:
     """Cases of which a name contains the text; None where it is too short or nothing can match.
 
-    What isn't settled is little: there the names themselves are read, also of what came this second.
+    What isn't settled is little: there the names themselves are read, case by case, also of what came this
+    second.
     """
     text = asked.text
     if len(text) < PART_LENGTH_MIN:
@@ -230,12 +234,10 @@ def _of_part(asked: Asked, teams: Sequence[str]) -> Q | None:
     if asked.view is View.RESOLVED:
         subjects = subjects_with(text, teams=teams, subjects_max=SUBJECTS_MAX)
         return Q(operation__in=subjects) | Q(run__in=subjects) if subjects else None
-    return (
-        Q(operation__id__icontains=text)
-        | Q(operation__key__icontains=text)
-        | Q(run__external_id__icontains=text)
-        | Q(operation__receipt__reference__icontains=text)
-    )
+    reference = Coalesce("receipt__reference", Value(""))
+    names = Concat("id", _BETWEEN, "key", _BETWEEN, "run__external_id", _BETWEEN, reference)
+    of_case = Operation.objects.filter(pk=OuterRef("operation")).values(names=names)
+    return Q(IContains(Subquery(of_case, output_field=TextField()), text))
 
 
 def _at_least(amount: Decimal) -> Q:

@@ -43,7 +43,7 @@ LARGE_ROWS = 5_000
 TARGETS = 10
 DEEP_PAGES = 20
 # What begins and ends a transaction asks nothing.
-_NO_QUERIES: Final = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE")
+NO_QUERIES: Final = ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE")
 
 
 @dataclass(kw_only=True)
@@ -299,7 +299,7 @@ def _looked_at(world: World, addresses: list[str]) -> tuple[int, list[str]]:
     for address in addresses:
         with CaptureQueriesContext(world.wrapper) as captured:
             world.get(address)
-        asked = [one["sql"] for one in captured if not one["sql"].startswith(_NO_QUERIES)]
+        asked = [one["sql"] for one in captured if not one["sql"].startswith(NO_QUERIES)]
         most = max(most, len(asked))
         for statement in asked:
             tables |= read_whole(world.wrapper, statement, LARGE_ROWS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -432,6 +433,22 @@ def test_no_list_reads_a_whole_table(owner_url: str) -> None:
     first = queue.list_cases(teams=teams, asked=queue.Asked())
     asked += _statements(lambda: queue.list_cases(teams=teams, asked=queue.Asked(after=first.after)))
     asked += _statements(lambda: queue.list_cases(teams=teams, asked=queue.Asked(text=opened.operation.key)))
+    for narrowed in (
+        {"assignee": queue.ME, "me": "person:1"},
+        {"assignee": queue.NOBODY},
+        {"provider": cases.PAYMENTS},
+        {"flow": "x"},
+        {"tool": "x"},
+        {"finding": "mismatch"},
+        {"reason": "parked"},
+        {"amount_min": Decimal(10)},
+        {"waiting_min": timedelta(hours=1)},
+        {"text": opened.operation.pk[-6:]},
+    ):
+        asked += _statements(
+            lambda narrowed=narrowed: queue.list_cases(teams=teams, asked=queue.Asked(**narrowed))
+        )
+    asked += _statements(lambda: runs.read_run(opened.run.pk, teams=teams))
     asked += _statements(lambda: queue.place_of(opened.case, teams=teams, now=timezone.now()))
     for kind in effects.Kind:
         asked += _statements(

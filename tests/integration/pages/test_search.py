@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from console import search_terms
 from console.models import Role
@@ -17,8 +18,10 @@ from console.queries.parts import find_parts
 from console.search_models import SearchProgress, SearchTerm
 from runs.models import AuditLeaf, Receipt
 from tests import cases, factories
+from tests.benchmark.pages import NO_QUERIES, read_whole
 from tests.integration.pages.conftest import Login
 from tests.integration.pages.forms import page_of
+from tests.many import analyze, more_cases
 
 # What is new is only taken over once transactions that were under way are over: the test's own must end.
 pytestmark = pytest.mark.usefixtures("transactional_db")
@@ -161,6 +164,47 @@ def test_a_part_that_too_much_contains_is_given_up_in_time_and_said_so(
     with connection.cursor() as cursor:
         cursor.execute("SHOW statement_timeout")
         assert cursor.fetchone() == ("0",)
+
+
+# --- Cost -------------------------------------------------------------------------------------------------
+
+
+def test_search_reads_no_table_whole_and_asks_at_most_twelve_times(operator: Client, owner_url: str) -> None:
+    opened = cases.open_case(external_id="ORD-77041-Berlin")
+    more_cases(opened, 3_000)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO console_searchterm (kind, term, team_slug, subject)"
+            " SELECT 'key', 'rk-' || md5(n::text), 'ops', 'op_' || 1 || lpad(n::text, 25, '0')"
+            " FROM generate_series(1, 40000) AS n"
+        )
+    index()
+    analyze(owner_url)
+    # What the check is for, so that it is known to see it.
+    assert read_whole(connection, "SELECT * FROM console_searchterm WHERE kind LIKE '%x'", 2_000) == {
+        "console_searchterm"
+    }
+    operator.get("/")
+    key = "rk-c4ca4238a0b923820dcc509a6f75849b"  # of the first
+    shown = {
+        opened.operation.pk: 0,
+        key: 1,
+        key[:8]: 1,
+        key[9:20]: 1,
+        f"{key[:12]}9{key[13:]}": 1,
+        "berlin": 1,
+        "nothing-like-it": 0,
+        # Of those that it begins, what they name is mostly made up here.
+        "rk-": 2,
+    }
+    for query, number in shown.items():
+        with CaptureQueriesContext(connection) as captured:
+            answer = operator.get("/search/", {"q": query})
+        asked = [one["sql"] for one in captured if not one["sql"].startswith(NO_QUERIES)]
+        assert len(asked) <= 12, query
+        if answer.status_code == 200:
+            assert len(answer.context["page"].hits) == number, query
+        assert not [sql for sql in asked if read_whole(connection, sql, 2_000)], query
 
 
 # --- How names come in ------------------------------------------------------------------------------------
