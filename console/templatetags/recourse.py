@@ -166,7 +166,7 @@ def copy(value: str, label: str) -> SafeString:
 
 
 # The statuses under which a page of ours says why something was refused.
-_REFUSALS: Final = (400, 403, 404, 409, 413, 422, 423)
+_REFUSALS: Final = (400, 403, 404, 409, 413, 415, 422, 423)
 
 
 @register.simple_tag

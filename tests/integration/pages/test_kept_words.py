@@ -315,7 +315,7 @@ def test_a_review_that_failed_recorded_nothing_and_says_so(
     text = shown(post(client, opened, data))
     assert "Nothing was recorded and nothing was sent" in text
     assert MARK in text
-    assert "not known" not in text
+    assert "It is not known" not in text
 
 
 def test_a_note_that_is_sent_twice_is_one_note(opened: Opened, login: Login) -> None:
