@@ -104,6 +104,9 @@ def pages(seeded: Seeded) -> dict[str, str]:
         "case-retrying": case.format(seeded.retrying.case_id),
         "case-abandoned": case.format(seeded.abandoned.case_id),
         "case-conflict": case.format(seeded.conflict.case_id),
+        "case-body": case.format(seeded.mismatch.case_id) + "bodies/payload/",
+        "decision": case.format(seeded.not_found.case_id) + "decision/",
+        "snooze": case.format(seeded.not_found.case_id) + "snooze/",
         "lists": "/bulk/",
         **{f"list-{name}": f"/bulk/{job_id}/" for name, job_id in seeded.lists.items()},
         "runs": "/runs/",
@@ -118,6 +121,9 @@ def pages(seeded: Seeded) -> dict[str, str]:
         "provider-tightened": "/providers/sandbox-mail/",
         "provider-keyless": "/providers/sandbox-courier/",
         "provider-shipped": "/providers/stripe-refunds/",
+        "provider-new": "/providers/new/",
+        "environment": "/environment/",
+        "preferences": "/preferences/",
     }
 
 
