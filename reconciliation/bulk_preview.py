@@ -36,13 +36,13 @@ class Foreseen:
     consequences: Consequences | None = None
 
 
-def preview(*, job: BulkJob, wanted: Wanted, now: datetime) -> tuple[Foreseen, ...]:
-    """What would become of each case, in the order of the list.
+def preview(*, job: BulkJob, wanted: Wanted, now: datetime, teams: Sequence[str]) -> tuple[Foreseen, ...]:
+    """What would become of each case that these teams have, in the order of the list.
 
     For a decision each case is judged, some six queries each; for the rest two queries serve all of them.
     """
     items = list(
-        BulkItem.objects.filter(job=job)
+        BulkItem.objects.filter(job=job, case__team__in=teams)
         .select_related("case__operation__call", "case__run__flow", "case__run__flow_version")
         .defer("case__operation__call__args", "case__operation__call__result", "case__run__input")
         .order_by("position")

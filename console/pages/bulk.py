@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from typing import Final, cast
 from urllib.parse import parse_qsl
 
@@ -12,7 +13,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.cache import get_conditional_response
 
-from console.access import DEEDS_IN_BULK, ROLES_BY_DEED, Deed
+from console.access import ACTOR_PREFIX, DEEDS_IN_BULK, ROLES_BY_DEED, Deed
 from console.models import Person
 from console.pages.bulk_forms import CHOICES, BulkDraft, read_draft
 from console.pages.forms import clean
@@ -35,6 +36,8 @@ from runs.locking import database_now
 from runs.refusals import Invalid
 
 QUERY_TAKEN_MAX: Final = 4_000
+# No person has a longer number.
+NUMBER_DIGITS_MAX: Final = 10
 # What a person is to do about a field that is missing.
 _SENTENCES: Final = {"action": "Choose what to decide", "assignee": "Choose who gets the cases"}
 
@@ -97,7 +100,7 @@ def bulk_job(request: HttpRequest, viewer: Viewer, job_id: str) -> HttpResponse:
 def bulk_start(request: HttpRequest, viewer: Viewer, job_id: str) -> HttpResponse:
     """Show what a choice would do, or start it. What was typed survives both, and every refusal."""
     job = _find(viewer, job_id)
-    draft = read_draft(request.POST)
+    draft = _among_colleagues(read_draft(request.POST), viewer)
     if is_given_back(request):
         return _show(request, viewer, job, draft)
     why_not = viewer.why_not(DEEDS_IN_BULK[BulkDeed(job.deed)])
@@ -169,10 +172,21 @@ def bulk_csv(request: HttpRequest, viewer: Viewer, job_id: str) -> HttpResponse:
     """Every case of the list with its outcome, as a file."""
     job = _find(viewer, job_id)
     base = f"{request.scheme}://{request.get_host()}"
-    content = "".join(csv_of(job, lists.all_items(job), base=base))
+    content = "".join(csv_of(job, lists.all_items(job, teams=viewer.teams), base=base))
     response = HttpResponse(content, content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{job.pk}.csv"'
     return response
+
+
+def _among_colleagues(draft: BulkDraft, viewer: Viewer) -> BulkDraft:
+    """Without somebody of a team that isn't theirs: a page would give the name to any number."""
+    number = draft.assignee.removeprefix(ACTOR_PREFIX)
+    known = (
+        number.isdecimal()
+        and len(number) < NUMBER_DIGITS_MAX
+        and lists.is_colleague(number=int(number), teams=viewer.teams)
+    )
+    return draft if known or not draft.assignee else replace(draft, assignee="")
 
 
 def _find(viewer: Viewer, job_id: str) -> BulkJob:
@@ -201,7 +215,7 @@ def _show(
         show, after = request.GET.get("show", ""), request.GET.get("after", "")
         show = show if show in lists.SHOWN else ""
         position = int(after) if after.isdecimal() and len(after) < 6 else 0
-        items, more = lists.items_of(job, show=show, after=position)
+        items, more = lists.items_of(job, teams=viewer.teams, show=show, after=position)
         counts = lists.counts_of(job)
         shown = running_page(job, counts, now=now, items=items, show=show, more=more, banner=banner)
         return render(request, "bulk.html", {"page": shown}, status=status)
@@ -210,7 +224,7 @@ def _show(
     forecast = None
     if len(kinds) < 2 and (deed is not BulkDeed.DECIDE or draft.choice in CHOICES):
         wanted = draft.wanted(deed)
-        foreseen = preview(job=job, wanted=wanted, now=now)
+        foreseen = preview(job=job, wanted=wanted, now=now, teams=viewer.teams)
         going = [case_row(one.position, one.case) for one in foreseen if not one.why_not]
         forecast = forecast_of(
             foreseen,
@@ -220,7 +234,7 @@ def _show(
             assignee=wanted.assignee.name if wanted.assignee is not None else "whoever you choose",
         )
     else:
-        going = [case_row(one.position, one.case) for one in lists.all_items(job)]
+        going = [case_row(one.position, one.case) for one in lists.all_items(job, teams=viewer.teams)]
     people: tuple[Person, ...] = ()
     if deed is BulkDeed.ASSIGN:
         people = lists.assignable(teams=viewer.teams, roles=ROLES_BY_DEED[Deed.WORK])

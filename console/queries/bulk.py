@@ -62,19 +62,28 @@ def counts_of(job: BulkJob) -> Counts:
     return Counts(**counted)
 
 
-def items_of(job: BulkJob, *, show: str = "", after: int = 0) -> tuple[tuple[BulkItem, ...], int]:
-    """A page of the list in its order, and the position after which more follow, 0 for none."""
-    rows = tuple(_items(job, show).filter(position__gt=after)[: ROWS + 1])
+def items_of(
+    job: BulkJob, *, teams: Sequence[str], show: str = "", after: int = 0
+) -> tuple[tuple[BulkItem, ...], int]:
+    """A page of the list in its order, and the position after which more follow, 0 for none.
+
+    Of a case that has gone out of the person's sight since the list was frozen, nothing is shown.
+    """
+    rows = tuple(_items(job, teams, show).filter(position__gt=after)[: ROWS + 1])
     return rows[:ROWS], rows[ROWS - 1].position if len(rows) > ROWS else 0
 
 
-def all_items(job: BulkJob) -> Iterator[BulkItem]:
-    """Every case of the list with its outcome, if it has one."""
-    return _items(job, "").iterator(chunk_size=200)
+def all_items(job: BulkJob, *, teams: Sequence[str]) -> Iterator[BulkItem]:
+    """Every case of the list that these teams have, with its outcome, if it has one."""
+    return _items(job, teams, "").iterator(chunk_size=200)
 
 
-def _items(job: BulkJob, show: str) -> QuerySet[BulkItem]:
-    items = BulkItem.objects.filter(job=job).select_related("case", "outcome__decision").order_by("position")
+def _items(job: BulkJob, teams: Sequence[str], show: str) -> QuerySet[BulkItem]:
+    items = (
+        BulkItem.objects.filter(job=job, case__team__in=teams)
+        .select_related("case", "outcome__decision")
+        .order_by("position")
+    )
     if show == LEFT:
         return items.filter(outcome__isnull=True)
     return items.filter(outcome__result=show) if show in set(ItemResult) else items
@@ -84,3 +93,8 @@ def assignable(*, teams: Sequence[str], roles: Sequence[str]) -> tuple[Person, .
     """The people of these teams who may work on cases, by name."""
     people = Person.objects.filter(teams__in=teams, is_active=True, roles__overlap=list(roles)).distinct()
     return tuple(people.order_by("first_name", "last_name", "username")[:PEOPLE_MAX])
+
+
+def is_colleague(*, number: int, teams: Sequence[str]) -> bool:
+    """Whether somebody of this number is in one of these teams; nobody else's name is shown to them."""
+    return Person.objects.filter(pk=number, teams__in=teams).exists()

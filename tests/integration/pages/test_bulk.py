@@ -296,6 +296,32 @@ def test_cases_are_given_to_somebody_of_the_team_who_may_work_on_them(login: Log
     assert "robin works on it" in kim.get("/").content.decode()
 
 
+def test_a_list_shows_nothing_of_cases_that_went_out_of_its_persons_sight(kim: Client, login: Login) -> None:
+    opened = cases.needs_decision()
+    claims, decides = freeze(kim, "claim", opened), freeze(kim, "decide", opened)
+    assert opened.case_id in kim.get(claims).content.decode()
+    Person.objects.get(username="kim").teams.clear()
+    login(Role.OPERATOR, name="kim", team="other")
+    answers = [kim.get(claims), kim.get(decides), decide(kim, decides, choice="retry-agent")]
+    start(kim, claims)
+    run(BulkJob.objects.get(pk=claims.split("/")[2]))
+    answers += [kim.get(claims), kim.get(f"{claims}?show=refused"), kim.get(f"{claims}outcomes.csv")]
+    for answer in answers:
+        assert opened.case_id not in answer.content.decode(), answer.request["PATH_INFO"]
+    assert BulkOutcome.objects.get().word == "forbidden"
+
+
+def test_nobody_of_another_team_can_be_named_or_given_a_case(kim: Client, login: Login) -> None:
+    address = freeze(kim, "assign", cases.needs_decision())
+    login(Role.OPERATOR, name="stranger", team="other")
+    number = Person.objects.get(username="stranger").pk
+    for step in ("review", "start"):
+        answer = kim.post(f"{address}start/", {"step": step, "assignee": f"person:{number}"})
+        assert "stranger" not in answer.content.decode(), step
+    assert answer.status_code == 422
+    assert BulkJob.objects.get().state == "frozen"
+
+
 def test_a_page_of_a_long_list_costs_as_many_queries_as_a_short_one(kim: Client) -> None:
     opened = [cases.needs_decision() for _ in range(4)]
     short, long = freeze(kim, "claim", opened[0]), freeze(kim, "claim", *opened)
