@@ -36,7 +36,10 @@ _TITLES: Final[Mapping[int, str]] = {
 
 
 def _problem(request: HttpRequest, page: ProblemPage) -> HttpResponse:
-    return render(request, "problem.html", {"page": page}, status=page.code)
+    response = render(request, "problem.html", {"page": page}, status=page.code)
+    # It holds what was typed and who is signed in, and a browser may keep a 404 without being told to.
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 def _typed(request: HttpRequest) -> tuple[Fact, ...]:
@@ -179,7 +182,9 @@ def server_error(request: HttpRequest) -> HttpResponse:
     page = _server_error(request)
     frame = Shell(environment="", environment_tone="grey", theme="system", shortcuts=False, path="/")
     context = {"page": page, "shell": frame, "csrf_token": get_token(request) if page.again else ""}
-    return HttpResponse(render_to_string("problem.html", context), status=500)
+    return HttpResponse(
+        render_to_string("problem.html", context), status=500, headers={"Cache-Control": "no-store"}
+    )
 
 
 def _server_error(request: HttpRequest) -> ProblemPage:

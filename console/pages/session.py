@@ -156,7 +156,9 @@ class SignIn(LoginView):
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         # A page that wanted a session answered with this form: show it, don't take the POST for a login.
         if kwargs.get("session_ended"):
-            return self.render_to_response(self.get_context_data(form=self.form_class(request)), status=403)
+            context = self.get_context_data(form=self.form_class(request))
+            # It holds what somebody typed.
+            return self.render_to_response(context, status=403, headers={"Cache-Control": "no-store"})
         return super().dispatch(request, *args, **kwargs)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -211,7 +213,9 @@ def theme_of(request: HttpRequest) -> Theme:
 @require_GET
 def preferences(request: HttpRequest) -> HttpResponse:
     """Show what can be set: the theme in this browser, and the keyboard shortcuts with their off switch."""
-    return render(request, "preferences.html", {"themes": THEMES})
+    response = render(request, "preferences.html", {"themes": THEMES})
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 @require_POST

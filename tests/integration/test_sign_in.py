@@ -105,7 +105,7 @@ def test_what_was_typed_when_the_session_ended_comes_back_after_the_sign_in(
         headers={"referer": "https://testserver/"},
     )
     text = answer.content.decode()
-    assert answer.status_code == 403
+    assert (answer.status_code, answer["Cache-Control"]) == (403, "no-store")
     assert "Your session has ended. Nothing was recorded." in text
     assert "not a draft" not in text
     draft = re.search(r'name="draft" value="([^"]+)"', text)
