@@ -12,6 +12,7 @@ from typing import Any, Final
 from django.db import transaction
 
 from reconciliation.decisions import find_case
+from reconciliation.models import Case
 from reconciliation.states import TakenAs
 from reconciliation.work_models import CaseClaim
 from reconciliation.working import Worker, append_event, claim_of, lock_open, require_person, taken
@@ -38,8 +39,10 @@ def assign_case(*, case_id: str, team: str | None, worker: Worker, assignee: Wor
             raise taken(held)
         until_at = now + timedelta(seconds=ASSIGNED_SECONDS)
         if held is not None and held.actor == assignee.actor.id:
-            held.until_at = max(held.until_at, until_at)
-            held.save(update_fields=["until_at"])
+            # Given now, whatever it was before: leaving its page doesn't give it back any more.
+            held.until_at, held.taken_as = max(held.until_at, until_at), TakenAs.CHOSEN
+            held.save(update_fields=["until_at", "taken_as"])
+            _append(case, worker, held)
             return held
         number = CaseClaim.objects.filter(case=case).values_list("number", flat=True).first() or 0
         fields: dict[str, Any] = {
@@ -53,14 +56,18 @@ def assign_case(*, case_id: str, team: str | None, worker: Worker, assignee: Wor
             "until_at": until_at,
         }
         made, _ = CaseClaim.objects.update_or_create(case=case, defaults=fields)
-        append_event(
-            case,
-            worker.actor,
-            "case.assigned",
-            before={"claimed_by": held.actor} if held is not None else {},
-            after={"to": assignee.actor.id, "number": made.number, "until": until_at.isoformat()},
-        )
+        _append(case, worker, made, before=held)
     return made
+
+
+def _append(case: Case, worker: Worker, given: CaseClaim, *, before: CaseClaim | None = None) -> None:
+    append_event(
+        case,
+        worker.actor,
+        "case.assigned",
+        before={"claimed_by": before.actor} if before is not None else {},
+        after={"to": given.actor, "number": given.number, "until": given.until_at.isoformat()},
+    )
 
 
 def _name(worker: Worker) -> str:

@@ -13,6 +13,7 @@ from reconciliation.work_models import CaseClaim
 from reconciliation.working import CLAIM_SECONDS, LEFT_SECONDS, Worker
 from runs.actors import Actor, ActorKind
 from runs.locking import database_now
+from runs.models import AuditLeaf
 from tests import cases
 from tests.cases import Opened
 from tests.integration.pages.conftest import Login
@@ -94,3 +95,17 @@ def test_what_was_the_next_and_is_then_given_to_somebody_is_theirs_wherever_they
     )
     assign_case(case_id=opened.case_id, team=opened.case.team_id, worker=giver, assignee=robin)
     assert CaseClaim.objects.get().taken_as == "chosen"
+
+
+def test_whoever_has_it_as_the_next_and_is_given_it_keeps_it_after_leaving(kim: Client, login: Login) -> None:
+    opened = cases.needs_decision()
+    kim.post("/queue/next/")
+    login(Role.OPERATOR, name="robin")
+    owner, giver = (
+        Worker(actor=Actor(ActorKind.PERSON, f"person:{one.pk}"), name=one.username)
+        for one in (Person.objects.get(username="kim"), Person.objects.get(username="robin"))
+    )
+    given = assign_case(case_id=opened.case_id, team=opened.case.team_id, worker=giver, assignee=owner)
+    assert AuditLeaf.objects.filter(action="case.assigned", actor=giver.actor.id).count() == 1
+    kim.post(f"/cases/{opened.case_id}/claim/leaving/")
+    assert CaseClaim.objects.get().until_at == given.until_at
