@@ -49,8 +49,6 @@ def case_body_reveal(request: HttpRequest, viewer: Viewer, case_id: str, name: s
     reason = clean(request.POST.get("reason", ""))[: REASON_LENGTH_MAX * 4]
     if is_given_back(request):
         return _show(request, viewer, found, part, reason=reason)
-    if is_given_back(request):
-        return _show(request, viewer, found, part, reason=reason)
     why_not = viewer.why_not(Deed.REVEAL)
     if why_not:
         banner = unchanged_banner(why_not, kept=True)
