@@ -23,6 +23,7 @@
       all.indeterminate = chosen > 0 && chosen < shown.length;
     }
     form.classList.toggle("is-active", every.checked || chosen > 0);
+    form.classList.toggle("is-idle", !every.checked && chosen === 0);
   }
 
   function range(from, to) {

@@ -116,7 +116,7 @@ def filters_of(listed: Listed, address: Address) -> tuple[Filter, ...]:
         Filter(name="view", label="View", value=str(asked.view), input_type="hidden"),
         Filter(
             name="q",
-            label="Operation id, key, run, external id or receipt, or a part",
+            label="Id, key, run or receipt, or a part",
             value=asked.text,
             placeholder="op_…, key or run_…",
             grows=True,
@@ -155,7 +155,7 @@ def filters_of(listed: Listed, address: Address) -> tuple[Filter, ...]:
         Filter(
             name="assignee",
             label="Worked on by",
-            choices=_choices("Anybody or nobody", _assignees(listed, asked), asked.assignee),
+            choices=_choices("Anyone", _assignees(listed, asked), asked.assignee),
         ),
     )
 

@@ -183,7 +183,7 @@ def test_a_list_is_narrowed_to_whoever_works_on_its_cases(operator: Client, logi
     page = page_of(operator, f"/?assignee=person:{kim.pk}")
     (field,) = (one for one in page.filters if one.name == "assignee")
     assert [(one.label, one.selected) for one in field.choices] == [
-        ("Anybody or nobody", False),
+        ("Anyone", False),
         ("Me", False),
         ("Nobody", False),
         ("kim", True),
