@@ -73,6 +73,7 @@ def declaring_page(
     """The form with everything typed; `declared` is what the text says, where it can be read."""
     ready = declared is not None and not any(one.field != "reason" for one in errors)
     account = declared.account if declared is not None else None
+    wrong = {one.field for one in errors}
     return DeclaringPage(
         title=f"Declare “{slug}” anew" if slug else "Declare a provider",
         href=reverse("provider_new"),
@@ -83,6 +84,7 @@ def declaring_page(
                 title=section.title,
                 text=section.text,
                 fields=tuple(_field(one, draft, errors) for one in section.fields),
+                opened=section is SECTIONS[0] or any(one.name in wrong for one in section.fields),
             )
             for section in SECTIONS
         ),
@@ -115,6 +117,10 @@ def _sentence(error: FieldError, draft: DeclarationDraft) -> str:
     said = _WHERE.sub("", error.sentence, count=1).replace("found None", "found nothing")
     # Fields take a duration with its unit.
     said = said.replace("allowed: the window in milliseconds", "allowed: a time with its unit, such as 24 h")
+    # The text has tables where the form has one field.
+    said = said.replace("allowed: a table with path", "allowed: a path")
+    if error.field == "base_url":
+        said = said.replace("allowed: a table", "allowed: an address, such as https://api.shop.internal/v1")
     return said[:1].upper() + said[1:]
 
 

@@ -29,12 +29,13 @@ class DeclarationField:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeclarationSection:
-    """Fields about one matter."""
+    """Fields about one matter. A narrow page folds it unless it is `opened`: the first, or one to mend."""
 
     name: str
     title: str
     text: str
     fields: tuple[DeclarationField, ...]
+    opened: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
