@@ -86,7 +86,7 @@ _FOR_WHOM: Final[dict[Deed, str]] = {
     Deed.WITHDRAW_RETRY: "and retries are withdrawn by operators",
     Deed.TEST_LOOKUP: "and lookups are tested by operators",
     Deed.TIGHTEN: "and contracts are tightened by administrators",
-    Deed.STATE_ENVIRONMENT: "and which database this is, and what sends again, is said by administrators",
+    Deed.STATE_ENVIRONMENT: "and only administrators say which database this is and what sends again",
     Deed.DECLARE: "and providers are declared by administrators",
 }
 

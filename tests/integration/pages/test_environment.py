@@ -49,7 +49,7 @@ def test_a_frozen_one_says_why_inert_and_who_may_say_what_it_is(login: Login, fr
     page = login(Role.OPERATOR).get("/environment/").content.decode()
     assert "Sending is frozen." in page
     assert "<b>another</b>" not in page
-    assert "is said by administrators" in page
+    assert "only administrators say which database this is" in page
     assert "environment/answer" not in page
     refused = login(Role.OPERATOR).post("/environment/answer/", said(frozen))
     assert refused.status_code == 403
