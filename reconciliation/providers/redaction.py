@@ -75,6 +75,9 @@ _VALUE_IN_TEXT = re.compile(
     r"""|(?:(?:Bearer|Basic|Digest)\s{1,4})?[^\s"'\\&,;{}\[\]<>]{1,8192}"""
 )
 
+# A printable ASCII character as JSON may write it too (RFC 8259 §7), after whole pairs of backslashes.
+_ESCAPED_ASCII = re.compile(r"(?<!\\)((?:\\\\){0,64})\\u00([2-7][0-9A-Fa-f])")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Redactor:
@@ -94,7 +97,17 @@ class Redactor:
         return Redactor(secrets=self.secrets, names=self.names, keep=frozenset(kept))
 
     def text(self, text: str) -> str:
-        """Text without the secrets in it: JSON, a form, HTML or a plain sentence."""
+        """Text without the secrets in it: JSON, a form, HTML or a plain sentence.
+
+        Where a secret or its name is written in JSON's escapes, the text comes back without those of ASCII.
+        """
+        clean = self._plain_gone(text)
+        if "\\u00" not in clean:
+            return clean
+        seen = self._plain_gone(plain := _ESCAPED_ASCII.sub(_unescaped, clean))
+        return clean if seen == plain else seen
+
+    def _plain_gone(self, text: str) -> str:
         return self.shapes_gone(self._named_gone(self._secrets_gone(text)))
 
     def value(self, value: Any) -> Any:
@@ -184,6 +197,12 @@ class Redactor:
             parts += [text[kept_to : name.end()], value.group().replace(bare, REDACTED)]
             kept_to = value.end()
         return "".join([*parts, text[kept_to:]])
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    character = chr(int(found[2], 16))
+    # Those two would end the string that they stand in, or begin another escape.
+    return found[0] if character in '"\\\x7f' else f"{found[1]}{character}"
 
 
 def is_secret_shaped(text: str) -> bool:

@@ -213,3 +213,24 @@ def test_hostile_text_takes_linear_time(piece: str) -> None:
     started = time.process_time()
     PLAIN.text((piece * 80_000)[: 72 * 1024])
     assert time.process_time() - started < 1.0
+
+
+def test_a_secret_is_hidden_however_json_writes_its_letters() -> None:
+    for text in (
+        r'{"passw\u006frd":"hunter22"}',
+        r'{"note":"\u0070assword: hunter22"}',
+        r'{"note":"\\\u0070assword=hunter22"}',
+        r'{"token":"x","p\u0061ssword":"hunter22"}',
+    ):
+        assert "hunter22" not in Redactor().text(text), text
+    card = r'{"card":"4242\u00204242\u00204242\u00204242"}'
+    assert Redactor().text(card) == '{"card":"[redacted card number]"}'
+
+
+def test_escapes_without_a_secret_stay_as_they_came() -> None:
+    for text in (r'{"a":"\u0022\u005c\u0041"}', r"a \\u0070assword", r'{"token":"[redacted]","a":"\u0041"}'):
+        assert Redactor().text(text) == text
+
+
+def test_a_long_text_of_escapes_is_read_once() -> None:
+    assert Redactor().text("\\u0061\\" * 100_000).count("\\u0061") == 100_000
