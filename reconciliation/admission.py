@@ -15,7 +15,7 @@ from typing import assert_never
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 
 from reconciliation import breaking, limiting
 from reconciliation.breaking import Breaker, BreakerState, Verdict
@@ -175,10 +175,13 @@ def _keep_breaker(gate: AccountGate, breaker: Breaker) -> None:
 
 def under_way(slug: str, *, now: datetime, besides: str = "") -> int:
     """How many lookups of the account are being made: claims whose time isn't up, without one case's."""
-    claimed = Case.objects.filter(provider_slug=slug, lookup_claimed_until_at__gt=now).exclude(
-        lookup_claim=""
-    )
-    return claimed.exclude(pk=besides).count()
+    return claimed_at(slug, now=now).exclude(pk=besides).count()
+
+
+def claimed_at(slug: str, *, now: datetime) -> QuerySet[Case]:
+    """The cases of the account that are being looked up."""
+    claimed = Case.objects.filter(provider_slug=slug, lookup_claimed_until_at__gt=now)
+    return claimed.exclude(lookup_claim="")
 
 
 def standing(gate: AccountGate, *, contract: Contract, at_once: int, now: datetime) -> Held | None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from django.conf import settings
+from django.db.models import Q, QuerySet
 
 from reconciliation import admission
 from reconciliation.accounts import account_of
@@ -290,14 +292,26 @@ def extra_minor(operation: Operation, *, since: datetime) -> int:
     without a receipt.
     """
     confirmed = Receipt.objects.filter(operation=operation).values_list("reference", flat=True).first()
-    told = Evidence.objects.filter(operation=operation, claim=Claim.RECEIPT, recorded_at__gte=since)
+    return extra_of(operation, confirmed=confirmed, told=tuple(told_since(operation, since)))
+
+
+def told_since(operation: Operation, since: datetime) -> QuerySet[Evidence]:
+    """The evidence since then of effects: receipts, and answers that prove one without a receipt."""
+    told = Evidence.objects.filter(operation=operation, recorded_at__gte=since)
+    tells = Q(claim=Claim.RECEIPT) | Q(seen__effect_exists=True)
+    return told.filter(tells).defer("body").order_by("recorded_at", "id")
+
+
+def extra_of(operation: Operation, *, confirmed: str | None, told: Sequence[Evidence]) -> int:
+    """As `extra_minor`, from the reference that confirmed the operation, if any, and from `told_since`."""
     extra: dict[str, int] = {}
-    for evidence in told.exclude(reference=confirmed or "").defer("body").order_by("recorded_at", "id"):
+    for evidence in told:
+        if evidence.claim != Claim.RECEIPT or evidence.reference == (confirmed or ""):
+            continue
         amount = (evidence.seen.get("match", {}).get("receipt") or {}).get("amount")
         minor = int(amount[1]) if amount and amount[0] == operation.amount_currency else None
         extra[evidence.reference] = operation.amount_minor or 0 if minor is None else minor
-    proved = Evidence.objects.filter(operation=operation, recorded_at__gte=since, seen__effect_exists=True)
-    if not extra and confirmed is None and proved.exists():
+    if not extra and confirmed is None and any(one.seen.get("effect_exists") is True for one in told):
         return operation.amount_minor or 0
     return sum(extra.values())
 

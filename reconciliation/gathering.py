@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from reconciliation.accounts import account_of
 from reconciliation.contracts import AccountPin, Contract, ProviderAccount
@@ -61,8 +61,70 @@ class Judged:
     evidence_digest: str
 
 
-def judge_now(*, run: Run, operation: Operation, case: Case | None, now: datetime) -> Judged:
-    """Gather the facts of an operation and its case (None: as if one were opened now) and assess them."""
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """What is on record about one operation beside its evidence, read by the queries below."""
+
+    # In order.
+    attempts: tuple[Attempt, ...]
+    # The latest.
+    grant: Grant | None
+    # The latest that told something, and the evidence of the latest that showed something of ours, if any.
+    lookup: Lookup | None
+    ours_shown: str
+    # Whether anybody, or a policy, has decided about the operation; asked where a policy may repeat alone.
+    decided: bool
+
+
+def attempts_of(operation: Operation) -> QuerySet[Attempt]:
+    """The operation's attempts, in order."""
+    return Attempt.objects.filter(operation=operation).order_by("number")
+
+
+def grants_of(operation: Operation) -> QuerySet[Grant]:
+    """The operation's latest grant."""
+    return Grant.objects.filter(operation=operation).order_by("-made_at", "-id")[:1]
+
+
+def lookups_of(operation: Operation) -> QuerySet[Lookup]:
+    """The operation's latest lookup that told something."""
+    return Lookup.objects.filter(operation=operation, finding__in=INFORMATIVE).order_by("-id")[:1]
+
+
+def ours_shown_of(operation: Operation) -> QuerySet[Lookup]:
+    """The operation's latest lookup that showed something of ours."""
+    shows = [str(kind) for kind in SHOWS_OURS]
+    return Lookup.objects.filter(operation=operation, finding__in=shows).order_by("-id")[:1]
+
+
+def decisions_about(operation: Operation) -> QuerySet[Decision]:
+    """One decision about the operation, if there is any."""
+    return Decision.objects.filter(operation=operation)[:1]
+
+
+def may_repeat_alone(run: Run) -> bool:
+    """Whether the run's flow lets the policy repeat without a person, where nobody has decided yet."""
+    return run.flow.automatic_repeat == "safe"
+
+
+def _read(run: Run, operation: Operation) -> Rows:
+    shown = ours_shown_of(operation).values_list("evidence_id", flat=True)
+    return Rows(
+        attempts=tuple(attempts_of(operation)),
+        grant=next(iter(grants_of(operation)), None),
+        lookup=next(iter(lookups_of(operation)), None),
+        ours_shown=next(iter(shown), ""),
+        decided=may_repeat_alone(run) and decisions_about(operation).exists(),
+    )
+
+
+def judge_now(
+    *, run: Run, operation: Operation, case: Case | None, now: datetime, rows: Rows | None = None
+) -> Judged:
+    """Gather the facts of an operation and its case (None: as if one were opened now) and assess them.
+
+    `rows`: what the caller has read already. Whoever judges under a lock lets them be read here.
+    """
     account = account_of(operation.provider_id)
     evidence = list(
         Evidence.objects.filter(operation=operation)
@@ -72,7 +134,15 @@ def judge_now(*, run: Run, operation: Operation, case: Case | None, now: datetim
         .annotate(tells=Q(claim__in=_TELLING))
         .order_by("-tells", "-recorded_at", "-id")[:EVIDENCE_READ_MAX]
     )
-    facts = gather_facts(run=run, operation=operation, case=case, account=account, evidence=evidence, now=now)
+    facts = gather_facts(
+        run=run,
+        operation=operation,
+        case=case,
+        account=account,
+        evidence=evidence,
+        rows=rows or _read(run, operation),
+        now=now,
+    )
     assessment = assess(facts, account.contract, now)
     says = canonicalise({"evidence": sorted({one.digest for one in evidence}), **assessment.digested()})
     return Judged(
@@ -91,15 +161,15 @@ def gather_facts(
     case: Case | None,
     account: ProviderAccount,
     evidence: Sequence[Evidence],
+    rows: Rows,
     now: datetime,
 ) -> Facts:
     """Turn rows into plain facts; no rule is applied here."""
-    attempts = list(Attempt.objects.filter(operation=operation).order_by("number"))
     not_sent = {one.attempt_id for one in evidence if one.claim == Claim.NOT_SENT and one.attempt_id}
     # Later words that it never left don't undo an answer that its sender has reported.
     not_sent -= {one.attempt_id for one in evidence if _was_answered(one)}
-    grant = Grant.objects.filter(operation=operation).order_by("-made_at", "-id").first()
-    lookup = _latest_lookup(operation)
+    grant = rows.grant
+    lookup = _lookup_facts(rows.lookup) if rows.lookup is not None else None
     granted = grant is not None and grant.state == GrantState.OPEN
     return Facts(
         operation_state=OperationState(operation.state),
@@ -108,7 +178,7 @@ def gather_facts(
         opened_at=case.opened_at if case else now,
         turn_index=operation.turn_index,
         call_id=operation.call.call_id,
-        attempts=tuple(attempt_facts(one, run, one.pk in not_sent, now) for one in attempts),
+        attempts=tuple(attempt_facts(one, run, one.pk in not_sent, now) for one in rows.attempts),
         first_sent_at=operation.first_sent_at,
         last_quiet_at=operation.last_quiet_at,
         pinned=pinned_of(operation),
@@ -124,7 +194,7 @@ def gather_facts(
             (one.pk for one in evidence if one.claim == Claim.RECEIPT and _is_wrong(one)), ""
         ),
         sent_by_unknown=next((one.pk for one in evidence if one.kind == EvidenceKind.STRAY_REPORT), ""),
-        shown_before=_shown_before(operation, evidence, lookup),
+        shown_before=_shown_before(evidence, lookup, rows.ours_shown),
         lookup=lookup,
         lookups_count=case.lookups_count if case else 0,
         lookups_failed_count=case.lookups_failed_count if case else 0,
@@ -135,8 +205,7 @@ def gather_facts(
         paused_for_version=run.flow_version.version if PauseReason.FLOW_VERSION in run.paused_reasons else "",
         approval_until_at=run.approval_until_at,
         abandonment_people=run.flow.abandonment_people,
-        may_repeat_alone=run.flow.automatic_repeat == "safe"
-        and not Decision.objects.filter(operation=operation).exists(),
+        may_repeat_alone=may_repeat_alone(run) and not rows.decided,
     )
 
 
@@ -196,8 +265,11 @@ def _was_answered(evidence: Evidence) -> bool:
     return evidence.claim == Claim.RECEIPT or evidence.seen.get("status") is not None
 
 
-def _shown_before(operation: Operation, evidence: Sequence[Evidence], lookup: LookupFacts | None) -> str:
-    """Evidence of an effect of ours that the latest lookup, if any, doesn't show; "" if there is none."""
+def _shown_before(evidence: Sequence[Evidence], lookup: LookupFacts | None, ours_shown: str) -> str:
+    """Evidence of an effect of ours that the latest lookup, if any, doesn't show; "" if there is none.
+
+    `ours_shown` is the evidence of an earlier lookup that showed one.
+    """
     if lookup is not None and lookup.finding not in SHOWS_NOTHING:
         return ""
     for one in evidence:
@@ -205,8 +277,7 @@ def _shown_before(operation: Operation, evidence: Sequence[Evidence], lookup: Lo
         pending = one.claim == Claim.RECEIPT and receipt.get("state") == _PENDING and not _is_wrong(one)
         if pending or one.seen.get("effect_exists"):
             return one.pk
-    seen = Lookup.objects.filter(operation=operation, finding__in=[str(kind) for kind in SHOWS_OURS])
-    return seen.order_by("-id").values_list("evidence_id", flat=True).first() or ""
+    return ours_shown
 
 
 def _receipts(operation: Operation, evidence: Sequence[Evidence]) -> tuple[SeenReceipt, ...]:
@@ -234,10 +305,7 @@ def _receipts(operation: Operation, evidence: Sequence[Evidence]) -> tuple[SeenR
     return tuple(replace(one, confirmed_other=others.get(one.reference, "")) for one in seen)
 
 
-def _latest_lookup(operation: Operation) -> LookupFacts | None:
-    row = Lookup.objects.filter(operation=operation, finding__in=INFORMATIVE).order_by("-id").first()
-    if row is None:
-        return None
+def _lookup_facts(row: Lookup) -> LookupFacts:
     return LookupFacts(
         finding=FindingKind(row.finding),
         proof=row.proof == "absence",

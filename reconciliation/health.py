@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import assert_never
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from reconciliation import admission, claiming, limiting
 from reconciliation.accounts import account_of
 from reconciliation.admission import BreakerOpen, Crowded, Held, Limited, Probing, Resting
 from reconciliation.breaking import BreakerState
-from reconciliation.gate_models import LookupTally
+from reconciliation.gate_models import AccountGate, LookupTally
 from reconciliation.models import Case
 from reconciliation.states import CaseState
 
@@ -158,8 +158,43 @@ class Waiting:
     until_at: datetime | None = None
 
 
-def why_waiting(case: Case, now: datetime) -> Waiting:
-    """Why this case isn't being looked up now, and until when: at most three queries."""
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """What decides when a lookup that is due goes out: the account's gate, and who is before it."""
+
+    gate: AccountGate
+    # Lookups of the account that are being made, and its cases that have been due longer, up to a bound.
+    at_once: int
+    ahead: int
+
+
+def is_due(case: Case, now: datetime) -> bool:
+    """Whether the case's next lookup is due and isn't being made: then `why_waiting` needs the line."""
+    due_at, until_at = case.next_lookup_at, case.lookup_claimed_until_at
+    if case.state == CaseState.RESOLVED or due_at is None or due_at > now:
+        return False
+    return not case.lookup_claim or until_at is None or until_at <= now
+
+
+def ahead_of(case: Case, now: datetime) -> QuerySet[Case]:
+    """The cases of the same account that have been due longer, the longest first, as many as are counted."""
+    before = claiming.due(now=now).filter(
+        provider_slug=case.provider_slug, next_lookup_at__lt=case.next_lookup_at
+    )
+    return before.order_by("next_lookup_at")[: IN_LINE_MAX + 1]
+
+
+def _line_of(case: Case, now: datetime) -> Line:
+    slug = case.provider_slug
+    return Line(
+        gate=admission.gate_of(slug),
+        at_once=admission.under_way(slug, now=now),
+        ahead=ahead_of(case, now).count(),
+    )
+
+
+def why_waiting(case: Case, now: datetime, *, line: Line | None = None) -> Waiting:
+    """Why this case isn't being looked up now, and until when: at most three queries, none given the line."""
     if case.state == CaseState.RESOLVED or case.next_lookup_at is None:
         return Waiting(reason=WaitReason.NOT_PLANNED, sentence="No further lookup is planned.")
     until_at = case.lookup_claimed_until_at
@@ -173,14 +208,10 @@ def why_waiting(case: Case, now: datetime) -> Waiting:
             sentence=f"Its next lookup is due at {case.next_lookup_at:%-d %b %H:%M:%S}Z.",
             until_at=case.next_lookup_at,
         )
-    slug = case.provider_slug
-    held = admission.standing(
-        admission.gate_of(slug),
-        contract=account_of(slug).contract,
-        at_once=admission.under_way(slug, now=now),
-        now=now,
-    )
-    return _held(held) if held is not None else _in_line(case, now)
+    line = line or _line_of(case, now)
+    contract = account_of(case.provider_slug).contract
+    held = admission.standing(line.gate, contract=contract, at_once=line.at_once, now=now)
+    return _held(held) if held is not None else _in_line(line.ahead)
 
 
 def _held(held: Held) -> Waiting:
@@ -198,11 +229,7 @@ def _held(held: Held) -> Waiting:
     assert_never(held)
 
 
-def _in_line(case: Case, now: datetime) -> Waiting:
-    before = claiming.due(now=now).filter(
-        provider_slug=case.provider_slug, next_lookup_at__lt=case.next_lookup_at
-    )
-    ahead = before.order_by("next_lookup_at")[: IN_LINE_MAX + 1].count()
+def _in_line(ahead: int) -> Waiting:
     match ahead:
         case 0:
             sentence = "A lookup is due now and runs by itself."

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 import structlog
 from django.db import transaction
+from django.db.models import QuerySet
 
 from reconciliation import cases, effective, place
 from reconciliation.gathering import Judged, judge_now
@@ -51,8 +52,18 @@ def pending_retry(case: Case) -> Decision | None:
     """The retry decision that waits for its fresh lookup and has no grant yet."""
     if case.state != CaseState.RETRYING:
         return None
-    latest = Decision.objects.filter(case=case, action=Action.RETRY).order_by("-made_at", "-id").first()
-    return latest if latest is not None and latest.grant_id is None else None
+    return pending_of(case, retries_of(case).first())
+
+
+def retries_of(case: Case) -> QuerySet[Decision]:
+    """The case's latest decision to retry."""
+    return Decision.objects.filter(case=case, action=Action.RETRY).order_by("-made_at", "-id")[:1]
+
+
+def pending_of(case: Case, latest: Decision | None) -> Decision | None:
+    """As `pending_retry`, of the row of `retries_of`."""
+    waits = case.state == CaseState.RETRYING and latest is not None and latest.grant_id is None
+    return latest if waits else None
 
 
 def after_lookup(locked: LockedOperation, case: Case, lookup: Lookup, *, known: bool) -> None:

@@ -7,13 +7,14 @@ ends by itself. With `assigning` the only writer of `CaseClaim`, and of `CasePre
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import QuerySet
-from django.db.models.functions import Greatest, Least
+from django.db.models.functions import Least
 
 from reconciliation.decisions import Forbidden, find_case
 from reconciliation.models import Case
@@ -21,6 +22,7 @@ from reconciliation.states import CaseState, TakenAs
 from reconciliation.work_models import CaseClaim, CasePresence
 from runs import audit
 from runs.actors import Actor, ActorKind
+from runs.ids import could_be_id
 from runs.journal.evidence import storable_text
 from runs.locking import database_now
 from runs.models import NAME_LENGTH
@@ -134,28 +136,11 @@ def release(*, case_id: str, team: str | None, worker: Worker) -> None:
         append_event(case, worker.actor, "case.claim_released", after={"number": held.number})
 
 
-def renew(*, case_id: str, worker: Worker, used: bool) -> bool:
-    """Keep one's own claim for ten more minutes; False where there is none that lasts.
-
-    `used`: the person opened the page or did something. A page that merely stays open keeps the claim for at
-    most `UNUSED_SECONDS_MAX` after that.
-    """
-    now = database_now()
-    own = live_claims(now).filter(case=case_id, actor=worker.actor.id)
-    held = own.first()
-    if held is None:
-        return False
-    used_at = now if used else held.used_at
-    end = min(now + timedelta(seconds=CLAIM_SECONDS), used_at + timedelta(seconds=UNUSED_SECONDS_MAX))
-    # Asked again by actor: somebody may have taken it over since it was read.
-    return bool(own.update(used_at=Greatest("used_at", used_at), until_at=Greatest("until_at", end)))
-
-
 def leave(*, case_id: str, worker: Worker) -> None:
     """The person's page of the case was left: a claim that was simply the next one ends in a moment.
 
-    Unless a page of theirs says before that it is in use (`renew`): so it outlives a reload, the case's own
-    sub-pages and a second window. A claim of another kind, or another person's, stays as it is.
+    Unless a page of theirs says before that it is in use (`be_there`): so it outlives a reload, the case's
+    own sub-pages and a second window. A claim of another kind, or another person's, stays as it is.
     """
     now = database_now()
     own = live_claims(now).filter(case=case_id, actor=worker.actor.id, taken_as=TakenAs.NEXT)
@@ -264,40 +249,61 @@ def append_event(
 # --- Who is there -------------------------------------------------------------------------------------------
 
 
-def note_presence(*, case_id: str, worker: Worker) -> None:
-    """Note that the person's page of the case is open now."""
-    now = database_now()
-    here = CasePresence(
-        case_id=case_id,
-        actor=worker.actor.id,
-        actor_name=storable_text(worker.name)[:NAME_LENGTH],
-        seen_at=now,
-    )
-    CasePresence.objects.bulk_create(
-        [here],
-        update_conflicts=True,
-        unique_fields=["case", "actor"],
-        update_fields=["actor_name", "seen_at"],
-    )
+# One after the other, by what each reads of the one before: of two who come at once, each has its own row
+# before it takes out another's, and passes over one that is held, so neither waits for the other in a circle.
+# The claim is asked for by its actor in the update itself: somebody may take it over in that moment.
+_BE_THERE: Final = """
+WITH clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now FROM reconciliation_case WHERE id = %(case)s AND team_id = ANY(%(teams)s)
+), kept AS (
+    UPDATE reconciliation_caseclaim AS claim SET
+        used_at = CASE WHEN %(used)s THEN greatest(claim.used_at, clock.now) ELSE claim.used_at END,
+        until_at = greatest(claim.until_at, least(
+            clock.now + %(claim)s,
+            CASE WHEN %(used)s THEN clock.now ELSE claim.used_at END + %(unused)s
+        ))
+    FROM clock
+    WHERE claim.case_id = %(case)s AND claim.actor = %(actor)s AND claim.until_at > clock.now
+    RETURNING claim.case_id
+), here AS (
+    INSERT INTO reconciliation_casepresence (case_id, actor, actor_name, seen_at)
+    SELECT %(case)s, %(actor)s, %(name)s, clock.now FROM clock WHERE (SELECT count(*) FROM kept) >= 0
+    ON CONFLICT (case_id, actor) DO UPDATE SET actor_name = EXCLUDED.actor_name, seen_at = EXCLUDED.seen_at
+    RETURNING seen_at
+)
+DELETE FROM reconciliation_casepresence WHERE %(used)s AND id IN (
+    SELECT id FROM reconciliation_casepresence
+    WHERE case_id = %(case)s AND actor <> %(actor)s AND seen_at < (SELECT seen_at FROM here) - %(past)s
+    FOR UPDATE SKIP LOCKED
+)
+"""
 
 
-def be_there(*, case_id: str, worker: Worker, used: bool) -> None:
-    """The person's page of the case was loaded (`used`) or is still open: seen there, their claim kept."""
-    renew(case_id=case_id, worker=worker, used=used)
-    note_presence(case_id=case_id, worker=worker)
-    if used:
-        _forget_presence(case_id=case_id, now=database_now())
+def be_there(*, case_id: str, teams: Sequence[str], worker: Worker, used: bool) -> None:
+    """The person's page of the case was loaded (`used`) or is still open: seen there, their claim kept.
+
+    One statement; nothing at all for a case of another team. A page that merely stays open keeps the claim
+    for at most `UNUSED_SECONDS_MAX` after it was used, and one that has ended stays so. What is long past of
+    others is deleted, so that the table stays as small as the number of people.
+    """
+    if not could_be_id(case_id):
+        return
+    asked: dict[str, Any] = {
+        "case": case_id,
+        "teams": list(teams),
+        "actor": worker.actor.id,
+        "name": storable_text(worker.name)[:NAME_LENGTH],
+        "used": used,
+        "claim": timedelta(seconds=CLAIM_SECONDS),
+        "unused": timedelta(seconds=UNUSED_SECONDS_MAX),
+        "past": timedelta(seconds=PRESENCE_KEPT_SECONDS),
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_BE_THERE, asked)
 
 
-def _forget_presence(*, case_id: str, now: datetime) -> None:
-    """Delete what is long past, so that the table stays as small as the number of people."""
-    CasePresence.objects.filter(
-        case=case_id, seen_at__lt=now - timedelta(seconds=PRESENCE_KEPT_SECONDS)
-    ).delete()
-
-
-def present_at(*, case_id: str, now: datetime) -> tuple[CasePresence, ...]:
+def present_at(*, case_id: str, now: datetime) -> QuerySet[CasePresence]:
     """Who has the page of the case open, by name."""
     since = now - timedelta(seconds=PRESENT_SECONDS)
     rows = CasePresence.objects.filter(case=case_id, seen_at__gt=since).order_by("actor_name", "actor")
-    return tuple(rows[:PRESENT_MAX])
+    return rows[:PRESENT_MAX]

@@ -217,9 +217,11 @@ def case_withdraw(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpRes
 
 
 def arrive(viewer: Viewer, case_id: str, *, used: bool) -> None:
-    """Note that the person's page of the case is open, and keep their claim if they have one. `NotFound`."""
-    found = find_case(case_id, teams=viewer.teams)
-    be_there(case_id=found.pk, worker=viewer.worker, used=used)
+    """Note that the person's page of the case is open, and keep their claim if they have one.
+
+    Of a case that isn't their teams', nothing is noted; whoever reads it then is told that there is none.
+    """
+    be_there(case_id=case_id, teams=viewer.teams, worker=viewer.worker, used=used)
 
 
 def read_for(request: HttpRequest, viewer: Viewer, case_id: str) -> CaseRead:

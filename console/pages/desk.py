@@ -17,7 +17,7 @@ from console.pages.guards import Viewer, is_given_back, page
 from console.pages.present.desk import LENGTHS, WorkDraft, desk_lines, unchanged_banner
 from console.pages.provider_forms import instant_in
 from console.pages.shapes import FieldError
-from console.queries.cases import find_case
+from console.queries.cases import find_case, read_at
 from console.queries.desk import desk_of
 from reconciliation.decisions import KeyReused
 from reconciliation.next_case import NothingToTake, next_for
@@ -49,7 +49,8 @@ from runs.refusals import Invalid
 def case_desk(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
     """Who works on the case and who looks at it; asking says that this page is open still."""
     arrive(viewer, case_id, used=False)
-    desk = desk_of(find_case(case_id, teams=viewer.teams), now=database_now())
+    found = find_case(case_id, teams=viewer.teams)
+    desk = desk_of(found, now=read_at(found))
     lines = desk_lines(desk, actor=viewer.actor.id)
     return render(request, "case.html#desk", {"page": {"desk": {"lines": lines}}})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -15,10 +15,11 @@ from django.db.models.functions import Coalesce, Concat, Length
 from django.db.models.lookups import Exact, IContains, IsNull
 
 from console.queries import keyset
-from console.queries.backlog import SOON, Backlog, backlog_of, capped
+from console.queries.backlog import COUNT_MAX, SOON, Backlog, backlog_of, capped
 from console.queries.choices import Choices, choices_of
 from console.queries.finding import Named, find_named
 from console.queries.parts import PART_LENGTH_MIN, subjects_with
+from console.queries.together import CountOf
 from reconciliation.models import Case, Lookup
 from reconciliation.overview import Overview, answers_of, stray_report
 from reconciliation.snoozing import asleep, awake, is_asleep
@@ -392,15 +393,33 @@ class Place:
 
 def place_of(case: Case, *, teams: Sequence[str], now: datetime) -> Place:
     """Where the case stands among those that need a decision; any other between its old neighbours."""
+    return place_in(case, around(case, teams=teams, now=now).first(), now=now)
+
+
+def around(case: Case, *, teams: Sequence[str], now: datetime) -> QuerySet[Case, Any]:
+    """One row about what stands around the case in the queue, for `place_in`; counts end at the cap."""
     waiting = Case.objects.filter(awake(now), team__in=teams, state=CaseState.NEEDS_DECISION)
     waiting = waiting.exclude(pk=case.pk)
     key = (case.worsens_at, case.at_risk_minor, case.pk)
     later = waiting.filter(after_in_queue(*key)).order_by("worsens_at", "-at_risk_minor", "id")
     earlier = waiting.filter(before_in_queue(*key)).order_by("-worsens_at", "at_risk_minor", "-id")
+    all_of_them = waiting.order_by("worsens_at", "-at_risk_minor", "id")
+    return Case.objects.filter(pk=case.pk).values(
+        previous=Subquery(earlier.values("pk")[:1]),
+        next=Subquery(later.values("pk")[:1]),
+        before=CountOf(earlier.values("pk")[: COUNT_MAX + 1]),
+        others=CountOf(all_of_them.values("pk")[: COUNT_MAX + 1]),
+    )
+
+
+def place_in(case: Case, row: Mapping[str, Any] | None, *, now: datetime) -> Place:
+    """The place that the row of `around` tells of; no neighbours where there is none."""
+    if row is None:
+        return Place()
     inside = case.state == CaseState.NEEDS_DECISION and not is_asleep(case, now)
     return Place(
-        previous=earlier.values_list("pk", flat=True).first() or "",
-        next=later.values_list("pk", flat=True).first() or "",
-        number=capped(earlier) + 1 if inside else None,
-        total=capped(waiting.order_by("worsens_at", "-at_risk_minor", "id")) + inside,
+        previous=row["previous"] or "",
+        next=row["next"] or "",
+        number=row["before"] + 1 if inside else None,
+        total=row["others"] + inside,
     )

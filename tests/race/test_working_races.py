@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from django.db import transaction
+from django.db.models import F
 
 from reconciliation.decisions import KeyReused
 from reconciliation.models import Case
 from reconciliation.next_case import next_for
 from reconciliation.notes import add_note
-from reconciliation.work_models import CaseClaim, CaseNote
-from reconciliation.working import CaseTaken, Worker, claim_case, take_over
+from reconciliation.work_models import CaseClaim, CaseNote, CasePresence
+from reconciliation.working import CaseTaken, Worker, be_there, claim_case, take_over
 from runs.actors import Actor, ActorKind
+from runs.locking import database_now
 from runs.models import AuditLeaf
 from tests import cases, factories
 from tests.concurrency import WAIT_SECONDS_MAX, Connect, Holder, at_once, start
@@ -87,3 +91,47 @@ def test_of_one_form_sent_to_two_cases_at_once_the_later_is_refused(connect: Con
     assert isinstance(refused, KeyReused)
     assert [note.case_id for note in CaseNote.objects.all()] == [first.case_id]
     assert AuditLeaf.objects.filter(action="case.noted").count() == 1
+
+
+def test_people_who_arrive_at_once_never_wait_in_a_circle() -> None:
+    opened = cases.needs_decision()
+    everybody = [worker(number) for number in range(8)]
+    long_ago = database_now() - timedelta(hours=2)
+    for _ in range(3):
+        # Each finds the others' rows long past, and deletes them while they are written anew.
+        for one in everybody:
+            CasePresence.objects.update_or_create(
+                case_id=opened.case_id, actor=one.actor.id, defaults={"seen_at": long_ago}
+            )
+        outcomes = at_once(
+            [
+                lambda one=one: be_there(  # type: ignore[misc]
+                    case_id=opened.case_id, teams=[factories.TEAM], worker=one, used=True
+                )
+                for one in everybody
+            ]
+        )
+        assert [one.refusal for one in outcomes] == [None] * len(everybody)
+        there = CasePresence.objects.filter(seen_at__gt=long_ago).values_list("actor", flat=True)
+        assert set(there) == {one.actor.id for one in everybody}
+
+
+def test_a_page_that_waited_for_a_takeover_keeps_nobodys_claim(connect: Connect) -> None:
+    opened = cases.needs_decision()
+    claim_case(case_id=opened.case_id, team=None, worker=worker(1))
+    with transaction.atomic():
+        CaseClaim.objects.update(actor="person:2", number=2, until_at=F("claimed_at"))
+        page = start(
+            lambda: be_there(case_id=opened.case_id, teams=[factories.TEAM], worker=worker(1), used=True)
+        )
+        Holder(connect(), connect()).wait_for_waiters(1)
+    page.result(timeout=WAIT_SECONDS_MAX)
+    claim = CaseClaim.objects.get()
+    assert (claim.actor, claim.until_at) == ("person:2", claim.claimed_at)
+    assert CasePresence.objects.get().actor == "person:1"
+
+
+def test_nothing_is_noted_about_another_teams_case() -> None:
+    opened = cases.needs_decision()
+    be_there(case_id=opened.case_id, teams=["elsewhere"], worker=worker(1), used=True)
+    assert not CasePresence.objects.exists()
