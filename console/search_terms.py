@@ -44,9 +44,10 @@ CROSS JOIN LATERAL (
 WHERE operation.run_id = ANY(%s)
 ON CONFLICT DO NOTHING
 """
+# 300 is `TERM_LENGTH`: in some locales a small letter is two, and one long name must not stop the rest.
 _RECEIPTS: Final = """
 INSERT INTO console_searchterm (kind, term, team_slug, subject)
-SELECT 'receipt', lower(receipt.reference), operation.team_id, operation.id
+SELECT 'receipt', left(lower(receipt.reference), 300), operation.team_id, operation.id
 FROM runs_receipt AS receipt JOIN runs_operation AS operation ON operation.id = receipt.operation_id
 WHERE receipt.operation_id = ANY(%s)
 ON CONFLICT DO NOTHING
