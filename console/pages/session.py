@@ -213,6 +213,9 @@ def theme_of(request: HttpRequest) -> Theme:
 @require_GET
 def preferences(request: HttpRequest) -> HttpResponse:
     """Show what can be set: the theme in this browser, and the keyboard shortcuts with their off switch."""
+    if isinstance(request.user, Person):
+        # So that the navigation counts their open cases, as on every page.
+        request.teams = access.teams_of(request.user)  # type: ignore[attr-defined]
     response = render(request, "preferences.html", {"themes": THEMES})
     response["Cache-Control"] = "no-store"
     return response
