@@ -225,7 +225,7 @@ def _evidence(operation: Operation, before: str) -> tuple[Evidence, ...]:
         # An id we never gave shows the newest again: with nothing to compare with, nothing is left out.
         ever = Cast(Value("infinity", output_field=TextField()), DateTimeField())
         from_at = Coalesce(Subquery(oldest), ever)
-        rows = rows.annotate(from_at=from_at).filter(recorded_at__lte=F("from_at"))
+        rows = rows.alias(from_at=from_at).filter(recorded_at__lte=F("from_at"))
         rows = rows.exclude(recorded_at=F("from_at"), id__gte=before)
     return tuple(rows.order_by("-recorded_at", "-id")[: EVIDENCE_ROWS + 1])
 

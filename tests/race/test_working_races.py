@@ -120,14 +120,14 @@ def test_a_page_that_waited_for_a_takeover_keeps_nobodys_claim(connect: Connect)
     opened = cases.needs_decision()
     claim_case(case_id=opened.case_id, team=None, worker=worker(1))
     with transaction.atomic():
-        CaseClaim.objects.update(actor="person:2", number=2, until_at=F("claimed_at"))
+        CaseClaim.objects.update(actor="person:2", number=2, until_at=F("claimed_at") + timedelta(minutes=1))
         page = start(
             lambda: be_there(case_id=opened.case_id, teams=[factories.TEAM], worker=worker(1), used=True)
         )
         Holder(connect(), connect()).wait_for_waiters(1)
     page.result(timeout=WAIT_SECONDS_MAX)
     claim = CaseClaim.objects.get()
-    assert (claim.actor, claim.until_at) == ("person:2", claim.claimed_at)
+    assert (claim.actor, claim.until_at - claim.claimed_at) == ("person:2", timedelta(minutes=1))
     assert CasePresence.objects.get().actor == "person:1"
 
 

@@ -374,6 +374,24 @@ def test_a_case_of_many_events_costs_as_many_queries_as_one_of_few(operator: Cli
         assert statements(operator, f"{address}{fragment}") <= CASE_QUERIES_MAX
 
 
+def test_older_evidence_goes_on_where_the_page_ended(operator: Client) -> None:
+    opened = cases.needs_decision()
+    for _ in range(2):
+        cases.looked_up(opened, cases.not_found())
+    newest, last, *older = Evidence.objects.order_by("-recorded_at", "-id")
+    assert older
+
+    def shown(before: str) -> list[Evidence]:
+        read = case_queries.read_case(opened.case_id, teams=[factories.TEAM], evidence_before=before)
+        return list(read.evidence)
+
+    assert shown(last.pk) == older
+    # Of one instant, the id goes on.
+    Evidence.objects.filter(pk=newest.pk).update(recorded_at=last.recorded_at)
+    assert set(shown(max(newest.pk, last.pk))) == {*older, min(newest, last, key=lambda one: one.pk)}
+    assert set(shown("ev_01KB7PW2ZC0000000000000000")) == {newest, last, *older}
+
+
 def _put_off(by: object) -> cases.Opened:
     opened = cases.needs_decision()
     now = database_now()
