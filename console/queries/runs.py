@@ -100,8 +100,6 @@ def list_runs(*, teams: Sequence[str], asked: Asked) -> Listed:
 def _rows(ids: Sequence[str]) -> tuple[Row, ...]:
     runs = Run.objects.select_related("flow", "flow_version").defer("input", "output", "end_reason")
     by_id = {run.pk: run for run in runs.filter(pk__in=ids)}
-    # What a person gave up may have happened; what ended with its run, unsent, has not.
-    abandoned = Case.objects.filter(operation=OuterRef("pk"), resolution=Resolution.ABANDONED)
     counted = {
         row["run_id"]: row
         for row in Operation.objects.filter(run__in=ids)
@@ -110,9 +108,13 @@ def _rows(ids: Sequence[str]) -> tuple[Row, ...]:
             requests=Sum("attempts_count"),
             confirmed=Count("pk", filter=Q(state=OperationState.CONFIRMED)),
             unknown=Count("pk", filter=Q(state=OperationState.SENT_UNKNOWN)),
-            given_up=Count("pk", filter=Q(Exists(abandoned))),
         )
     }
+    # What a person gave up may have happened; what ended with its run, unsent, has not. Asked by run: inside
+    # the counts above it would be made a table of all cases that were ever given up.
+    abandoned = Case.objects.filter(run__in=ids, resolution=Resolution.ABANDONED)
+    by_run = abandoned.values("run_id").annotate(number=Count("operation", distinct=True))
+    given_up = dict(by_run.values_list("run_id", "number"))
     per_run = Call.objects.filter(run__in=ids).values("run_id").annotate(number=Count("pk"))
     numbers = dict(per_run.values_list("run_id", "number"))
     waiting = Case.objects.filter(run__in=ids).exclude(state=CaseState.RESOLVED).order_by("-opened_at")
@@ -130,7 +132,7 @@ def _rows(ids: Sequence[str]) -> tuple[Row, ...]:
                 requests=row.get("requests") or 0,
                 confirmed=row.get("confirmed", 0),
                 unknown=row.get("unknown", 0),
-                given_up=row.get("given_up", 0),
+                given_up=given_up.get(one, 0),
                 calls_settled=total - (run.turn_calls - run.turn_settled),
                 calls=total,
                 case_id=cases.get(one, ""),
