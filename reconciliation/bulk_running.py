@@ -48,7 +48,8 @@ CHUNK_ITEMS_MAX: Final = 25
 CHUNK_SECONDS: Final = 2.0
 # A stretch takes seconds: one that hasn't called for the next by then has lost its worker, or its message.
 STALLED_SECONDS: Final = 10
-# A case on which the transaction was lost so often is passed over, so that it doesn't stop the rest.
+# A case that was begun so often, and lost its transaction or its worker each time, is passed over, so that it
+# doesn't stop the rest.
 TRIES_MAX: Final = 3
 
 
@@ -84,7 +85,6 @@ def run_chunk(*, job_id: str, chunk: int) -> int:
         except Exception:
             # A deadlock, a connection that is gone, no time left: the case is as it was, and still waits.
             log.exception("bulk_item_lost", job=job_id)
-            _note_try(job_id)
             break
         done += 1
     wake("run_bulk", job_id, chunk + 1)
@@ -110,6 +110,8 @@ def _free(jobs: QuerySet[BulkJob]) -> BulkJob | None:
 
 def _do_next(job_id: str) -> bool:
     """Carry out the next case and write its outcome; False if the job has ended."""
+    # On record before anything is done: a case that ends its worker leaves nobody to count.
+    BulkJob.objects.filter(pk=job_id, state=BulkState.RUNNING).update(tries_count=F("tries_count") + 1)
     with transaction.atomic():
         job = BulkJob.objects.select_for_update(no_key=True).get(pk=job_id)
         if job.state != BulkState.RUNNING:
@@ -142,14 +144,10 @@ def _end(job: BulkJob) -> None:
 
 
 def _too_often(job: BulkJob) -> Came | None:
-    if job.tries_count < TRIES_MAX:
+    if job.tries_count <= TRIES_MAX:
         return None
-    sentence = f"It was begun {job.tries_count} times and never finished. Nothing was changed."
+    sentence = f"It was begun {job.tries_count - 1} times and never finished. Nothing was changed."
     return Came(result=ItemResult.FAILED, word="not_finished", sentence=sentence)
-
-
-def _note_try(job_id: str) -> None:
-    BulkJob.objects.filter(pk=job_id, state=BulkState.RUNNING).update(tries_count=F("tries_count") + 1)
 
 
 def _carry_out(job: BulkJob, item: BulkItem) -> Came:

@@ -463,6 +463,25 @@ def test_a_case_on_which_the_transaction_is_lost_each_time_is_passed_over(
     assert begun == [opened[0].case_id] * bulk_running.TRIES_MAX + [opened[1].case_id]
 
 
+def test_a_case_that_ends_its_worker_each_time_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is left to say so: what was begun is on record before anything is done."""
+    opened = [cases.needs_decision() for _ in range(2)]
+    job = started(BulkDeed.CLAIM, *opened)
+    real = bulk_running.claim_case
+
+    def ends_its_worker(*, case_id: str, **more: Any) -> Any:
+        if case_id == opened[0].case_id:
+            raise SystemExit
+        return real(case_id=case_id, **more)
+
+    monkeypatch.setattr(bulk_running, "claim_case", ends_its_worker)
+    for _ in range(bulk_running.TRIES_MAX):
+        job.refresh_from_db()
+        with pytest.raises(SystemExit):
+            bulk_running.run_chunk(job_id=job.pk, chunk=job.next_chunk)
+    assert outcomes(run(job)) == [("failed", "not_finished"), ("done", "")]
+
+
 def test_a_job_that_stands_still_is_called_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[tuple[Any, ...]] = []
     job = started(BulkDeed.CLAIM, cases.needs_decision())
