@@ -45,6 +45,13 @@ NEVER_ANSWERED = {
     "declaration_moved",
     "nothing_declared",
     "open_operations_hold",
+    "not_alike",
+    "already_started",
+    "already_ended",
+    "no_lookup",
+    "type_not_taken",
+    "too_many_attachments",
+    "nothing_hidden",
 }
 
 
