@@ -43,8 +43,11 @@ def index() -> search_terms.Indexed:
     search_terms.index_terms()
     # A transaction of any database of the server is waited for; another worker of the suite may have one.
     until = time.monotonic() + 60
-    while (indexed := search_terms.index_terms()).more and time.monotonic() < until:
+    latest = AuditLeaf.objects.order_by("-id").values_list("pk", flat=True).first() or 0
+    indexed = search_terms.index_terms()
+    while SearchProgress.objects.filter(settled_leaf__lt=latest).exists() and time.monotonic() < until:
         time.sleep(0.05)
+        indexed = search_terms.index_terms()
     return indexed
 
 
