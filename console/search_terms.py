@@ -24,10 +24,23 @@ PASS_SECONDS: Final = 4.0
 # An entry's number is given out just before its transaction has one of its own; nobody takes so long between.
 SETTLE_SECONDS: Final = 5
 
-# The transactions that are under way: everything older than the first is over, nothing newer has begun.
+# When this transaction began, its number, and the oldest other one of this database that is under way (null:
+# none). Not a snapshot's upper end, which is behind numbers already given to transactions that aren't over.
+# Other databases of the server are left out: theirs can't write here and may last for days. Whose a number
+# is, only its lock says; one that has just ended counts as ours.
 _SNAPSHOT: Final = """
-SELECT pg_snapshot_xmin(snapshot)::text::bigint, pg_snapshot_xmax(snapshot)::text::bigint, clock_timestamp()
-FROM pg_current_snapshot() AS snapshot
+SELECT
+    now(),
+    pg_current_xact_id()::text::bigint,
+    (
+        SELECT min(under_way::text::bigint) FROM pg_snapshot_xip(pg_current_snapshot()) AS under_way
+        WHERE NOT EXISTS (
+            SELECT FROM pg_locks AS held JOIN pg_stat_activity AS holder ON holder.pid = held.pid
+            WHERE held.locktype = 'transactionid' AND held.mode = 'ExclusiveLock' AND held.granted
+                AND held.transactionid = under_way::xid
+                AND holder.datid <> (SELECT oid FROM pg_database WHERE datname = current_database())
+        )
+    )
 """
 _RUNS: Final = """
 INSERT INTO console_searchterm (kind, term, team_slug, subject)
@@ -95,15 +108,15 @@ def _settle(progress: SearchProgress) -> None:
     """
     with connection.cursor() as cursor:
         cursor.execute(_SNAPSHOT)
-        oldest, newest, now = cursor.fetchone()
-    if progress.noted_xid <= oldest:
+        began_at, own, oldest = cursor.fetchone()
+    if oldest is None or progress.noted_xid <= oldest:
         progress.settled_leaf, progress.settled_at = progress.noted_leaf, progress.noted_at
-    elif progress.noted_xid <= newest:
+    elif progress.noted_xid <= own:
         return
     # Else it is another server's number: those of transactions begin anew after a restore into a new one.
-    progress.noted_at = now - timedelta(seconds=SETTLE_SECONDS)
+    progress.noted_at = began_at - timedelta(seconds=SETTLE_SECONDS)
     progress.noted_leaf = _latest_leaf(progress.noted_at, progress.settled_leaf)
-    progress.noted_xid = newest
+    progress.noted_xid = own
 
 
 def _latest_leaf(before: datetime, at_least: int) -> int:
