@@ -151,3 +151,8 @@ def person_actor(person: Person) -> Actor:
     order = (Role.OPERATOR, Role.APPROVER, Role.ADMINISTRATOR, Role.AUDITOR, Role.VIEWER)
     role = next((one for one in order if person.has_role(one)), None)
     return Actor(ActorKind.PERSON, f"{ACTOR_PREFIX}{person.pk}", str(role) if role else "")
+
+
+def principal_of(person: Person) -> str:
+    """The human being behind the account: two accounts with one principal never make four eyes."""
+    return person.principal

@@ -12,8 +12,8 @@ from typing import Any
 from django.contrib.auth.models import AbstractUser
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import F, Q
-from django.db.models.functions import Lower, Now
+from django.db.models import F, Func, Q, UUIDField, Value
+from django.db.models.functions import Cast, Concat, Lower, Now
 
 # With this import Django knows the tables of that module too.
 import console.search_models  # noqa: F401
@@ -27,6 +27,8 @@ TOKEN_BYTES = 32
 # A view's name is read in a row of tabs; its filters are an address that every browser and proxy takes.
 VIEW_NAME_LENGTH = 40
 VIEW_QUERY_LENGTH = 1_500
+# Before a human being's own mark, so that nobody takes it for an account's id.
+PRINCIPAL_PREFIX = "hum_"
 
 
 class Role(models.TextChoices):
@@ -60,10 +62,20 @@ class Person(AbstractUser):
     shortcuts = models.CharField(
         max_length=3, choices=[("on", "On"), ("off", "Off")], default="on", db_default="on"
     )
+    # The human being behind the account, made by the database. Four eyes are two of these: where one human
+    # being has two accounts, an administrator gives both the same.
+    principal = models.CharField(
+        max_length=NAME_LENGTH,
+        db_default=Concat(
+            Value(PRINCIPAL_PREFIX),
+            Cast(Func(function="gen_random_uuid", output_field=UUIDField()), models.CharField()),
+        ),
+    )
 
     class Meta(AbstractUser.Meta):
         constraints = [
             models.CheckConstraint(condition=_within("roles", Role), name="person_roles_known"),
+            models.CheckConstraint(condition=Q(principal__regex=r"\S"), name="person_has_principal"),
             models.CheckConstraint(
                 condition=Q(shortcuts__in=["on", "off"]), name="person_shortcuts_on_or_off"
             ),

@@ -10,6 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError, transaction
 
+from console.access import principal_of
 from console.models import ApiToken, Person, Role, Scope, create_token, hash_secret
 from runs.models import Team
 from runs.refusals import Invalid
@@ -68,6 +69,19 @@ def test_the_database_refuses_a_secret_twice(team: Team) -> None:
 def test_the_database_refuses_a_role_that_means_nothing() -> None:
     with pytest.raises(IntegrityError, match="person_roles_known"), transaction.atomic():
         Person.objects.create(username="x", roles=["emperor"])
+
+
+def test_each_account_is_a_human_of_its_own_until_an_administrator_says_otherwise(person: Person) -> None:
+    other = Person.objects.create(username="other")
+    assert principal_of(person).startswith("hum_")
+    assert principal_of(person) != principal_of(other)
+    assert principal_of(person) == principal_of(Person.objects.get(pk=person.pk))
+
+
+@pytest.mark.parametrize("nobody", ["", "  "])
+def test_the_database_refuses_an_account_without_a_human(person: Person, nobody: str) -> None:
+    with pytest.raises(IntegrityError, match="person_has_principal"), transaction.atomic():
+        Person.objects.filter(pk=person.pk).update(principal=nobody)
 
 
 def test_a_person_has_each_of_several_roles() -> None:
