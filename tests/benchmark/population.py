@@ -81,7 +81,7 @@ _PREFIXES: Final = {
 }
 _NUMBERED: Final = {"call_id", "turn_id", "attempt_id"}
 _OWN: Final = {
-    "runs_run": {"external_id": "'ORD-' || (100000 + n) || '-' || substr(md5(source.id || n), 1, 4)"},
+    "runs_run": {"external_id": "'ORD-' || (100000 + n) || '-' || substr(md5(source.id || n), 1, 12)"},
     "runs_lease": {"token": "bench_id('', source.token, n)"},
     "runs_operation": {
         "key": "'rk-' || lower(substr(bench_id('', source.id || 'k', n), 5)"
