@@ -284,6 +284,8 @@ def _versions_missing(now: datetime, failing: Failing) -> list[str]:
             Q(flow_version__last_worker_at__isnull=True) | Q(flow_version__last_worker_at__lte=since),
             flow__versions__last_worker_at__gt=since,
         )
+        # Where a person kept the version, not before the time that they gave it.
+        .filter(Q(version_awaited_until_at__isnull=True) | Q(version_awaited_until_at__lte=now))
         .exclude(pk__in=failing)
         .distinct()
     )
@@ -293,5 +295,7 @@ def _versions_missing(now: datetime, failing: Failing) -> list[str]:
 def _pause_for_version(run_id: str) -> None:
     with transaction.atomic():
         locked = lock_run(run_id=run_id, team=None)
-        if locked.run.state == RunState.OPEN and locked.run.lease_token is None:
+        run, kept_until_at = locked.run, locked.run.version_awaited_until_at
+        waits = kept_until_at is None or kept_until_at <= locked.now
+        if run.state == RunState.OPEN and run.lease_token is None and waits:
             add_pause_reason(locked, PauseReason.FLOW_VERSION)

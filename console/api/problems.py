@@ -111,6 +111,36 @@ WORDS: dict[str, Word] = {
         "The database may be a copy, or may have forgotten what was sent since its backup. Nothing was sent "
         "and nothing may be sent at `provider` until an administrator has said which it is. Release the run.",
     ),
+    "limit_not_raised": Word(
+        409,
+        "The budget limit can't become this",
+        "A limit goes up only, in its own currency, and while its run goes on.",
+    ),
+    "approval_not_renewed": Word(
+        409,
+        "The run's approval can't be renewed like this",
+        "The run refers to none, has ended, or the new one would end no later than the present one.",
+    ),
+    "version_not_awaited": Word(
+        409,
+        "The run doesn't wait for a worker of its version",
+        "A worker of the pinned version came, or the run was settled or moved: there is nothing to say.",
+    ),
+    "version_unknown": Word(
+        409,
+        "The flow has no such version on record",
+        "`digest` is what the version is recorded under, where there is one.",
+    ),
+    "version_in_flight": Word(
+        409,
+        "Something of the run may be on its way",
+        "`operations` were sent or granted under the pinned version, and are settled under it first.",
+    ),
+    "nothing_held": Word(
+        409,
+        "The operation holds no amount",
+        "It was spent, freed, or never reserved.",
+    ),
     "operations_open": Word(
         409,
         "The run has unsettled calls",

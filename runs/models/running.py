@@ -62,6 +62,8 @@ class Run(models.Model):
     approval = models.ForeignKey(Approval, null=True, on_delete=models.PROTECT, related_name="runs")
     # Copied from the approval, shortened when it is withdrawn; null when the run needs none.
     approval_until_at = models.DateTimeField(null=True)
+    # Somebody said that a worker of the pinned version will come: nobody is asked about it until then.
+    version_awaited_until_at = models.DateTimeField(null=True)
 
     output = models.BinaryField(null=True)
     output_digest = models.CharField(max_length=DIGEST_LENGTH, blank=True)
