@@ -12,6 +12,7 @@ from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
 
+from console.following import Following
 from runs.models import ID_LENGTH, NAME_LENGTH, one_of
 
 # The longest name there is: a receipt's reference.
@@ -63,25 +64,12 @@ class SearchTerm(models.Model):
         return f"{self.kind} of {self.subject}"
 
 
-class SearchProgress(models.Model):
-    """How far into the audit log the names have been taken over: up to an entry, and up to a time."""
+class SearchProgress(Following):
+    """How far into the audit log the names have been taken over."""
 
     id = models.SmallIntegerField(primary_key=True)
-    through_leaf = models.BigIntegerField(default=0)
-    # Null before the first.
-    through_at = models.DateTimeField(null=True)
-    # Up to which no other entry can still appear.
-    settled_leaf = models.BigIntegerField(default=0)
-    settled_at = models.DateTimeField(null=True)
-    # The same for these, once all transactions older than `noted_xid` are over.
-    noted_leaf = models.BigIntegerField(default=0)
-    noted_at = models.DateTimeField(null=True)
-    noted_xid = models.BigIntegerField(default=0)
 
     class Meta:
         constraints = [
             models.CheckConstraint(condition=Q(id=PROGRESS_ID), name="search_progress_one_row"),
         ]
-
-    def __str__(self) -> str:
-        return f"through {self.through_leaf}"

@@ -12,7 +12,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from console import search_terms
+from console import following, search_terms
 from console.models import Role
 from console.queries import parts
 from console.queries.parts import find_parts
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("transactional_db")
 
 @pytest.fixture(autouse=True)
 def _settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search_terms, "SETTLE_SECONDS", 0)
+    monkeypatch.setattr(following, "SETTLE_SECONDS", 0)
 
 
 @pytest.fixture
