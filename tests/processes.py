@@ -232,9 +232,12 @@ def start_celery_beat(spawn: Spawn, *, env: Mapping[str, str]) -> Process:
 
 
 def start_sandbox(spawn: Spawn, *, env: Mapping[str, str], store: Path | None = None) -> Server:
-    """Start the sandbox provider on a durable store and wait until it listens."""
+    """Start the sandbox provider on a durable store and wait until it listens.
+
+    Without Django, which takes most of a second to start; as `manage.py` starts it, it has tests of its own.
+    """
     where = store or spawn.folder / "sandbox-store.sqlite3"
-    process = spawn.manage("sandbox_provider", "--port", "0", "--store", where, env=env, name="sandbox")
+    process = spawn.python("-m", "console.sandbox", "--port", "0", "--store", where, env=env, name="sandbox")
     match = process.wait_for(r'^\{.*"url": ?"(http://127\.0\.0\.1:\d+)[^"]*".*\}$')
     return Server(process=process, url=match.group(1))
 
