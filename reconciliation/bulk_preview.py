@@ -11,12 +11,13 @@ from datetime import datetime
 from reconciliation import bulk
 from reconciliation.bulk import Wanted
 from reconciliation.bulk_models import BulkDeed, BulkItem, BulkJob
-from reconciliation.bulk_running import sentence_of, why_not_looked_up
+from reconciliation.bulk_running import sentence_of
 from reconciliation.consequences import Consequences
 from reconciliation.decisions import Asked
 from reconciliation.foreseeing import Choices, foresee
 from reconciliation.gathering import judge_now
 from reconciliation.models import Case
+from reconciliation.lookups import why_not_looked_up
 from reconciliation.reviewing import consider
 from reconciliation.states import CaseState
 from reconciliation.work_models import CaseClaim

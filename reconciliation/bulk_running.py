@@ -18,7 +18,6 @@ from django.db import OperationalError, transaction
 from django.db.models import F, QuerySet
 
 from reconciliation import bulk, lookups
-from reconciliation.accounts import account_of
 from reconciliation.assigning import assign_case
 from reconciliation.bulk_models import (
     SENTENCE_LENGTH,
@@ -36,7 +35,7 @@ from reconciliation.providers.base import elapsed_seconds
 from reconciliation.standing import standing_of
 from reconciliation.states import CaseState
 from reconciliation.waking import wake
-from reconciliation.working import CaseSettled, Worker, append_event, claim_case
+from reconciliation.working import CaseSettled, Worker, claim_case
 from runs.journal.evidence import storable_text
 from runs.locking import database_now
 from runs.refusals import Refusal
@@ -199,19 +198,10 @@ def _act(deed: BulkDeed, job: BulkJob, item: BulkItem, team: str, worker: Worker
 
 
 def _look_up(job: BulkJob, item: BulkItem, team: str, worker: Worker) -> None:
-    case = lookups.ask_again(case_id=item.case_id, team=team, actor=worker.actor)
-    why_not = why_not_looked_up(case)
+    case = lookups.ask_again(case_id=item.case_id, team=team, actor=worker.actor, list_id=job.pk)
+    why_not = lookups.why_not_looked_up(case)
     if why_not:
         raise NoLookup(why_not) if case.state != CaseState.RESOLVED else CaseSettled(why_not)
-    append_event(case, worker.actor, "case.lookup_asked", after={"list": job.pk})
-
-
-def why_not_looked_up(case: Case) -> str:
-    """Why asking for a lookup of this case would come to nothing; "" if it wouldn't."""
-    if case.state == CaseState.RESOLVED:
-        return "This case is resolved: there is nothing left to look up."
-    account = account_of(case.provider_slug)
-    return "" if account.contract.has_lookup else f"{account.title} offers no lookup."
 
 
 def sentence_of(refusal: Refusal) -> str:

@@ -31,13 +31,23 @@ from reconciliation.providers.base import (
 )
 from reconciliation.states import CaseState, Need
 from reconciliation.waking import wake
+from runs import audit
 from runs.actors import Actor, ActorKind
 from runs.journal.evidence import record_evidence, storable_text
 from runs.locking import LockedOperation, lock_operation
 from runs.models import Evidence
 from runs.states import Claim, EvidenceKind, OperationState
 
-__all__ = ["CLAIM_SECONDS", "RETRY_AFTER_MAX", "Asked", "ask_again", "claim_due", "look_up", "record_finding"]
+__all__ = [
+    "CLAIM_SECONDS",
+    "RETRY_AFTER_MAX",
+    "Asked",
+    "ask_again",
+    "claim_due",
+    "look_up",
+    "record_finding",
+    "why_not_looked_up",
+]
 
 log = structlog.get_logger(__name__)
 
@@ -306,16 +316,38 @@ def _obey_retry_after(locked: LockedOperation, case: Case, finding: Finding) -> 
         case.save(update_fields=["next_lookup_at"])
 
 
-def ask_again(*, case_id: str, team: str | None, actor: Actor) -> Case:
-    """Let a case be looked up now because a person asked; writes nothing else and moves no version."""
+def ask_again(*, case_id: str, team: str | None, actor: Actor, list_id: str = "") -> Case:
+    """Let a case be looked up now because a person asked; moves no version, and its leaf says who asked.
+
+    Nothing at all where asking would come to nothing (`why_not_looked_up`). `list_id` is the list of cases
+    that it is done for, if any. Owns its transaction. Raises `NotFound`.
+    """
     from reconciliation.decisions import find_case
 
     found = find_case(case_id=case_id, team=team)
     with transaction.atomic():
         locked = lock_operation(operation_id=found.operation_id, team=team)
         case = Case.objects.select_for_update().get(pk=case_id)
-        contract = account_of(locked.operation.provider_id).contract
-        if case.state != CaseState.RESOLVED and contract.has_lookup:
+        if not why_not_looked_up(case):
             cases.look_again_now(locked, case)
+            audit.append(
+                audit.Event(
+                    action="case.lookup_asked",
+                    actor=actor,
+                    team=case.team_id,
+                    run=case.run_id,
+                    operation=case.operation_id,
+                    subject=case.pk,
+                    after={"list": list_id} if list_id else {},
+                )
+            )
         log.info("lookup_asked", case=case_id, by=actor.id)
         return case
+
+
+def why_not_looked_up(case: Case) -> str:
+    """Why asking for a lookup of this case would come to nothing; "" if it wouldn't."""
+    if case.state == CaseState.RESOLVED:
+        return "This case is resolved: there is nothing left to look up."
+    account = account_of(case.provider_slug)
+    return "" if account.contract.has_lookup else f"{account.title} offers no lookup."

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from reconciliation.models import Case
-from reconciliation.snoozing import awake
+from reconciliation.snoozing import awake, is_asleep
 from reconciliation.states import CaseState, TakenAs
 from reconciliation.work_models import CaseClaim
 from reconciliation.working import Worker, claim_of, live_claims, put_claim, require_person
@@ -59,7 +59,7 @@ def _candidates(teams: Sequence[str], tried: Collection[str]) -> list[str]:
 
 
 def _take_one(wanted: list[str], worker: Worker, tried: set[str]) -> CaseClaim | None:
-    """Claim the first of these that is to be had; None if it was claimed or decided while we looked.
+    """Claim the first of these that is to be had; None if it was claimed, decided or put off while we looked.
 
     A transaction of its own, so that a case which we couldn't have is held no longer.
     """
@@ -74,6 +74,7 @@ def _take_one(wanted: list[str], worker: Worker, tried: set[str]) -> CaseClaim |
             return None
         tried.add(case.pk)
         now = database_now()
-        if claim_of(case_id=case.pk, now=now) is not None:
+        # Asked again under the lock: somebody may have claimed it or put it off since the list was read.
+        if claim_of(case_id=case.pk, now=now) is not None or is_asleep(case, now):
             return None
         return put_claim(case, worker, now, taken_as=TakenAs.NEXT)

@@ -26,7 +26,7 @@ from console.pages.present.review import (
 from console.pages.shapes import AttachForm, Banner, FieldError
 from console.queries.cases import CaseRead, find_case, read_case, standing_of
 from reconciliation.decisions import ActionLocked, DecisionStale, Forbidden, KeyReused, decide
-from reconciliation.lookups import ask_again
+from reconciliation.lookups import ask_again, why_not_looked_up
 from reconciliation.retries import withdraw_grant
 from reconciliation.reviewing import review
 from reconciliation.states import Action
@@ -188,8 +188,9 @@ def case_lookup(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpRespo
     if why_not:
         banner = refused_banner(why_not, kept=False)
         return _refused(request, viewer, case_id, DecisionForm(), banner, status=403)
-    ask_again(case_id=found.pk, team=found.team_id, actor=viewer.actor)
-    messages.info(request, "A lookup is asked for. It only reads, and its answer will show here.")
+    case = ask_again(case_id=found.pk, team=found.team_id, actor=viewer.actor)
+    asked = "A lookup is asked for. It only reads, and its answer will show here."
+    messages.info(request, why_not_looked_up(case) or asked)
     return HttpResponseRedirect(reverse("case", args=[found.pk]))
 
 

@@ -22,7 +22,7 @@ from reconciliation.providers import registry
 from reconciliation.providers.base import Found, Pending, Question, Receipt, ReceiptState
 from reconciliation.states import Action, CaseKind, CaseState, Need, Resolution
 from runs.locking import database_now
-from runs.models import Evidence, Operation
+from runs.models import AuditLeaf, Evidence, Operation
 from runs.states import EvidenceKind
 from tests import factories
 from tests.cases_world import (
@@ -533,6 +533,8 @@ def test_a_person_may_have_it_looked_up_now(control: SandboxControl) -> None:
     before = fresh(case)
     lookups.ask_again(case_id=case.pk, team="ops", actor=TOKEN_ACTOR)
     assert fresh(case).version == before.version
+    leaf = AuditLeaf.objects.get(action="case.lookup_asked")
+    assert (leaf.actor, leaf.operation_ref) == (TOKEN_ACTOR.id, case.operation_id)
     assert lookups.look_up(case_id=case.pk) == "not_found"
 
 

@@ -10,8 +10,9 @@ from django.db.models import F
 
 from reconciliation.decisions import KeyReused
 from reconciliation.models import Case
-from reconciliation.next_case import next_for
+from reconciliation.next_case import NothingToTake, next_for
 from reconciliation.notes import add_note
+from reconciliation.snoozing import snooze
 from reconciliation.work_models import CaseClaim, CaseNote, CasePresence
 from reconciliation.working import CaseTaken, Worker, be_there, claim_case, take_over
 from runs.actors import Actor, ActorKind
@@ -75,6 +76,19 @@ def test_of_more_people_than_cases_the_rest_are_told_that_there_is_none() -> Non
     )
     words = sorted(one.refusal.word for one in outcomes if one.refusal is not None)
     assert words == ["nothing_to_take"] * 3
+
+
+def test_a_case_that_is_put_off_in_that_moment_is_nobodys_next(connect: Connect) -> None:
+    opened = cases.needs_decision()
+    with transaction.atomic():
+        until_at = database_now() + timedelta(minutes=30)
+        snooze(
+            case_id=opened.case_id, team=None, worker=worker(1), until_at=until_at, reason="They call at two."
+        )
+        asked = start(lambda: next_for(teams=[factories.TEAM], worker=worker(2)))
+        Holder(connect(), connect()).wait_for_waiters(1)
+    assert isinstance(asked.result(timeout=WAIT_SECONDS_MAX).refusal, NothingToTake)
+    assert not CaseClaim.objects.exists()
 
 
 def test_of_one_form_sent_to_two_cases_at_once_the_later_is_refused(connect: Connect) -> None:

@@ -383,6 +383,15 @@ def test_asking_for_a_lookup_moves_no_version(operator: Client) -> None:
     assert post(operator, opened, confirming).status_code == 302
 
 
+def test_asking_for_a_lookup_of_a_settled_case_says_that_nothing_is_asked(operator: Client) -> None:
+    opened = cases.open_case()
+    cases.looked_up(opened, cases.found(opened))
+    answer = operator.post(f"/cases/{opened.case_id}/lookup/", follow=True)
+    assert "nothing left to look up" in text(answer)
+    assert "A lookup is asked for." not in text(answer)
+    assert not AuditLeaf.objects.filter(action="case.lookup_asked").exists()
+
+
 def test_a_locked_action_is_refused_in_the_policys_words(operator: Client) -> None:
     opened = cases.open_case()
     cases.looked_up(opened, cases.mismatch(opened))
