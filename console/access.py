@@ -6,8 +6,11 @@ Another team's id is answered like one that doesn't exist.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
+
+from django.http import HttpRequest
 
 from console.models import Person, Role
 from reconciliation.bulk_models import BulkDeed
@@ -17,6 +20,10 @@ from runs.actors import Actor, ActorKind
 
 # Before a person's primary key, in every record of what they did.
 ACTOR_PREFIX: Final = "person:"
+# In the session: when the person there last showed that it is them, in seconds since 1970.
+REAUTHENTICATED_KEY: Final = "reauthenticated_at"
+# A second pair of eyes is worth nothing if it is only an unlocked screen.
+REAUTHENTICATED_SECONDS_MAX: Final = 5 * 60
 
 
 class Deed(StrEnum):
@@ -156,3 +163,20 @@ def person_actor(person: Person) -> Actor:
 def principal_of(person: Person) -> str:
     """The human being behind the account: two accounts with one principal never make four eyes."""
     return person.principal
+
+
+def reauthenticated_at(request: HttpRequest) -> datetime | None:
+    """When whoever sits at this session last showed that it is them, at sign-in or since; None if unknown."""
+    at = request.session.get(REAUTHENTICATED_KEY)
+    return datetime.fromtimestamp(at, UTC) if isinstance(at, int | float) else None
+
+
+def note_reauthenticated(request: HttpRequest) -> None:
+    """Note that the person at this session has just shown that it is them."""
+    request.session[REAUTHENTICATED_KEY] = datetime.now(UTC).timestamp()
+
+
+def has_just_reauthenticated(request: HttpRequest) -> bool:
+    """Whether that is recent enough for what takes it: an answer to a request for approval."""
+    at = reauthenticated_at(request)
+    return at is not None and datetime.now(UTC) - at <= timedelta(seconds=REAUTHENTICATED_SECONDS_MAX)

@@ -37,6 +37,7 @@ _UNSEEN: Final = frozenset(
         "idempotency_key",
         "seen_version",
         "evidence_digest",
+        "content_digest",
         "seen_number",
         "shown_digest",
         "number",
@@ -50,6 +51,7 @@ FORM_ID_PREFIX: Final = "form_"
 
 _LABELS: Final[Mapping[str, str]] = {
     "reason": "Your reason",
+    "comment": "Your comment",
     "reason_code": "Reason code",
     "action": "Action",
     "text": "Your text",
@@ -64,12 +66,15 @@ _LABELS: Final[Mapping[str, str]] = {
 }
 
 
-def pack(request: HttpRequest) -> str:
-    """Return this POST's fields, bounded and signed, for a hidden field; "" if nothing worth it was typed."""
+def pack(request: HttpRequest, *, typist: str = "") -> str:
+    """Return this POST's fields, bounded and signed, for a hidden field; "" if nothing worth it was typed.
+
+    `typist` is the id of who typed them where that is known; else this browser says who was last here.
+    """
     fields = typed_in(request.POST)
     if not shown_facts(request.POST):
         return ""
-    kept = {"path": request.path, "typist": typist_of(request), "fields": fields}
+    kept = {"path": request.path, "typist": typist or typist_of(request), "fields": fields}
     return signing.dumps(kept, salt=KEY, compress=True)
 
 

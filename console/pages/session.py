@@ -163,10 +163,12 @@ class SignIn(LoginView):
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         ended = bool(self.kwargs.get("session_ended"))
-        draft = drafts.pack(self.request) if ended else self.request.POST.get(drafts.KEY, "")
-        target = self.request.path if ended else self.get_redirect_url()
+        # Packed before, where the session was ended by a form that asked who is there.
+        packed = str(self.kwargs.get("draft", ""))
+        draft = (packed or drafts.pack(self.request)) if ended else self.request.POST.get(drafts.KEY, "")
+        target = self.kwargs.get("target") or (self.request.path if ended else self.get_redirect_url())
         # Where nobody knows whose words they are they can't be kept for anybody: they are shown now, or lost.
-        nobodys = ended and not drafts.typist_of(self.request)
+        nobodys = ended and not packed and not drafts.typist_of(self.request)
         return super().get_context_data(
             **kwargs,
             session_ended=ended,
@@ -181,6 +183,7 @@ class SignIn(LoginView):
         response = super().form_valid(form)
         person = cast("Person", self.request.user)
         drafts.remember_typist(response, person)
+        access.note_reauthenticated(self.request)
         draft = drafts.unpack(self.request.POST.get(drafts.KEY, ""))
         if drafts.keep_for(self.request, person, draft):
             messages.info(
