@@ -15,7 +15,8 @@ from django.db import models
 from django.db.models import F, Func, Q, UUIDField, Value
 from django.db.models.functions import Cast, Concat, Lower, Now
 
-# With this import Django knows the tables of that module too.
+# With these imports Django knows the tables of those modules too.
+import console.history_models
 import console.search_models  # noqa: F401
 from runs.ids import new_id
 from runs.models import ID_LENGTH, NAME_LENGTH, Team

@@ -16,6 +16,7 @@ import structlog
 from django.db import ProgrammingError, connection, transaction
 from django.db.models import Exists, OuterRef
 
+from reconciliation.fencing import Write, note_refused_write
 from runs import audit, leases
 from runs.actors import JOURNAL, Actor
 from runs.ids import new_id
@@ -174,12 +175,17 @@ def notice_token_of(*, run_id: str, token: str) -> bool:
 
 
 @contextmanager
-def noticing(*, run_id: str, token: str) -> Iterator[None]:
-    """Where something is refused inside for want of the right token, look whether it is a forgotten one."""
+def noticing(*, run_id: str, token: str, write: Write | None = None) -> Iterator[None]:
+    """Where something is refused inside for want of the right token, look whether it is a forgotten one.
+
+    `write`: what was refused with it, which is kept on record if the token was the run's once.
+    """
     try:
         yield
-    except (leases.StaleToken, leases.RunPaused, NotFound):
-        notice_token_of(run_id=run_id, token=token)
+    except (leases.StaleToken, leases.RunPaused, NotFound) as refusal:
+        forgotten = notice_token_of(run_id=run_id, token=token)
+        if write is not None and not forgotten and isinstance(refusal, leases.StaleToken):
+            note_refused_write(run_id=run_id, token=token, write=write)
         raise
 
 

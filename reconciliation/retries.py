@@ -10,7 +10,7 @@ import structlog
 from django.db import transaction
 from django.db.models import QuerySet
 
-from reconciliation import cases, effective, place
+from reconciliation import cases, effective, fencing, place
 from reconciliation.gathering import Judged, judge_now
 from reconciliation.models import Case, Decision, Lookup
 from reconciliation.policy import assess
@@ -169,8 +169,10 @@ def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: s
     except GrantOutdated as refusal:
         _take_back(operation_id, refusal.sentence)
         raise
-    except (StaleToken, RunPaused):
-        place.notice_token(operation_id=operation_id, token=token)
+    except (StaleToken, RunPaused) as refusal:
+        forgotten = place.notice_token(operation_id=operation_id, token=token)
+        if isinstance(refusal, StaleToken) and not forgotten:
+            fencing.note_refused_send(operation_id=operation_id, token=token)
         raise
 
 

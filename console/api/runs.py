@@ -15,6 +15,7 @@ from console.api.calling import DECIDE, JOURNAL, READ, QueryText, call
 from console.api.problems import answered, refused
 from console.api.reading import check_query
 from reconciliation import intake, place
+from reconciliation.fencing import Write
 from runs import leases
 from runs.journal import ending, starting, turns
 from runs.leases import RunPaused
@@ -193,7 +194,7 @@ def save_turn(request: HttpRequest, run_id: str, payload: Body[bodies.SaveTurn])
     A resumed worker repeats a turn under its new token: the same content answers 200, with the plan.
     """
     team = caller_of(request).team
-    with place.noticing(run_id=run_id, token=payload.token):
+    with place.noticing(run_id=run_id, token=payload.token, write=Write.TURN):
         saved = turns.save_turn(
             team=team,
             run_id=run_id,
@@ -220,7 +221,7 @@ def save_result(
     request: HttpRequest, run_id: str, index: int, call_id: str, payload: Body[bodies.SaveResult]
 ) -> HttpResponse:
     """Save what a read returned, before the next step."""
-    with place.noticing(run_id=run_id, token=payload.token):
+    with place.noticing(run_id=run_id, token=payload.token, write=Write.RESULT):
         saved = turns.save_result(
             team=caller_of(request).team,
             run_id=run_id,
@@ -238,7 +239,7 @@ def save_result(
 )
 def complete_run(request: HttpRequest, run_id: str, payload: Body[bodies.Complete]) -> HttpResponse:
     """End the run with its output, once every call is settled."""
-    with place.noticing(run_id=run_id, token=payload.token):
+    with place.noticing(run_id=run_id, token=payload.token, write=Write.COMPLETION):
         run, replayed = ending.complete_run(
             team=caller_of(request).team, run_id=run_id, token=payload.token, output=payload.output
         )

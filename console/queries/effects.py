@@ -1,39 +1,44 @@
-"""The effect history: the audit log's leaves of a person's teams, newest first.
+"""The effect history: the audit log's entries of a person's teams, newest first, narrowed by what is asked.
 
-A filter that no index serves reads a bounded stretch of the log at a time and says how far it came, so that
-a page costs the same at ten million entries as at ten thousand.
+Each page is a stretch of an index, whatever is asked for: of the log's own where a name narrows it or
+nothing does, else of the table that is filed behind the journal. Entries that aren't filed yet are looked at
+beside it, so that nothing is missing that was written a moment ago. What needs both a mark and another filter
+reads a bounded stretch of the marks at a time and says how far it came.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
-from django.db.models import Max, Q, QuerySet
+from django.db import connection
+from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 
-from console.models import Person
+from console.history_models import HistoryEntry, HistoryMark, Mark
 from console.queries import keyset
+from console.queries.choices import OFFERED_MAX
 from console.queries.finding import Named, find_named
 from console.queries.people import Names
 from reconciliation.models import Case, Decision
-from runs.actors import ActorKind
-from runs.locking import database_now
 from runs.models import AuditLeaf, Operation
 
 PAGE_ROWS = 50
-# How many entries one page looks through for a filter that has no index of its own.
+# How many marked entries one page looks through where no index serves all of what is asked.
 SCANNED_MAX = 5_000
+# How many entries that aren't filed yet one page looks through: what a busy journal writes in some passes.
+UNFILED_MAX = 20_000
+# More than so many aren't counted.
+COUNT_MAX: Final = 99
+# The counts beside the exceptions are of so many days.
+COUNTED_DAYS: Final = 30
 
 
-class Kind(StrEnum):
-    """Which entries are shown."""
+class Group(StrEnum):
+    """Actions that are asked for together, by a word of their own."""
 
-    EVERYTHING = "all"
-    # What people did; it has an index of its own.
-    PEOPLE = "people"
     DECISIONS = "decisions"
     REQUESTS = "requests"
     LOOKUPS = "lookups"
@@ -42,33 +47,65 @@ class Kind(StrEnum):
     LEASES = "leases"
 
 
-_ACTIONS: Final[dict[Kind, Q]] = {
-    Kind.DECISIONS: Q(action__startswith="case.decided."),
-    Kind.REQUESTS: Q(action__in=["operation.sent", "operation.sent_again", "operation.sent_by_unknown"]),
-    Kind.LOOKUPS: Q(action="evidence.recorded"),
-    Kind.SETTLED: Q(
-        action__in=[
-            "operation.confirmed",
-            "operation.rejected",
-            "operation.abandoned",
-            "operation.not_sent",
-        ]
+ACTIONS: Final[dict[Group, tuple[str, ...]]] = {
+    Group.DECISIONS: (
+        "case.decided.confirm",
+        "case.decided.retry",
+        "case.decided.abandon",
+        "case.decided.accept",
+        "case.decided.compensate",
     ),
-    Kind.CONFLICTS: Q(action__startswith="conflict.") | Q(action="operation.sent_by_unknown"),
-    Kind.LEASES: Q(action__in=["run.claimed", "lease.ended"]),
+    Group.REQUESTS: (
+        "operation.sent",
+        "operation.sent_again",
+        "operation.sent_by_unknown",
+        "operation.perhaps_sent",
+    ),
+    Group.LOOKUPS: ("evidence.recorded",),
+    Group.SETTLED: (
+        "operation.confirmed",
+        "operation.rejected",
+        "operation.abandoned",
+        "operation.not_sent",
+    ),
+    Group.CONFLICTS: ("conflict.accepted", "conflict.compensated", "operation.sent_by_unknown"),
+    Group.LEASES: ("run.claimed", "lease.ended"),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What the history is narrowed to; empty is any."""
+    """What the history is narrowed to; empty is any. `after` and `before` are places in the list."""
 
-    kind: Kind = Kind.EVERYTHING
     text: str = ""
+    # A group's word, or one action.
+    action: str = ""
     actor: str = ""
+    provider: str = ""
+    mark: Mark | None = None
+    from_at: datetime | None = None
+    # Exclusive.
+    until_at: datetime | None = None
     after: str = ""
+    before: str = ""
     # The entry that is shown open.
     entry: str = ""
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """The actions that are asked for; none: any."""
+        if not self.action:
+            return ()
+        return ACTIONS[Group(self.action)] if self.action in set(Group) else (self.action,)
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether anything but the place is asked for."""
+        return bool(self.text or self.action or self.actor or self.provider or self.mark or self.has_times)
+
+    @property
+    def has_times(self) -> bool:
+        return self.from_at is not None or self.until_at is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,114 +116,281 @@ class About:
     currency: str
     minor: int | None
     case_id: str
+    provider: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """What is around any page of the history: what its filters offer, how many entries each mark has, how far
+    entries are filed, and the time. People as (actor, name)."""
+
+    now: datetime
+    providers: tuple[str, ...] = ()
+    people: tuple[tuple[str, str], ...] = ()
+    counts: dict[str, int] = field(default_factory=dict)
+    through_leaf: int = 0
+    through_at: datetime | None = None
+    latest_leaf: int = 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether more was written since than a page can look through."""
+        return self.latest_leaf - self.through_leaf > UNFILED_MAX
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entries:
-    """A page of the history. `scanned_to` is how far a bounded search came without filling the page."""
+    """A page of the history. `scanned_to` is how far a bounded search came without filling the page.
 
-    now: datetime
+    `behind`: what was written since `frame.through_at` isn't in this list.
+    """
+
+    frame: Frame
     leaves: tuple[AuditLeaf, ...]
     about: dict[str, About]
     decisions: dict[str, Decision]
     names: Names
-    people: tuple[tuple[str, str], ...]
     after: str = ""
+    before: str = ""
     scanned_to: datetime | None = None
+    behind: bool = False
+
+    @property
+    def now(self) -> datetime:
+        return self.frame.now
 
 
 def list_entries(*, teams: Sequence[str], asked: Asked) -> Entries:
-    """Read one page of the history. Raises `Invalid` for a cursor that can't be read."""
-    people = _people(teams)
-    before = _before(asked.after)
-    leaves: list[AuditLeaf] = []
-    scanned_to = None
-    more = False
-    named = find_named(asked.text, teams=teams) if asked.text else Named()
-    if teams and (named or not asked.text):
-        leaves, more, scanned_to = _page(teams, asked, named, before)
-    shown = leaves[:PAGE_ROWS]
-    after = ""
-    if more and shown:
-        after = keyset.pack(shown[-1].pk)
-    elif scanned_to is not None:
-        after = keyset.pack(scanned_to[0])
-    operations = {one.operation_ref for one in shown if one.operation_ref}
+    """Read one page of the history. Raises `Invalid` for a place that can't be read."""
+    place = place_of(asked)
+    frame = read_frame(teams)
+    search = Search(teams=teams, asked=asked, frame=frame)
+    found = search.page(place, PAGE_ROWS)
+    operations = {one.operation_ref for one in found.leaves if one.operation_ref}
     return Entries(
-        now=database_now(),
-        leaves=tuple(shown),
-        about=_about(operations),
-        decisions=_decisions(shown, asked.entry),
-        names=Names({leaf.actor for leaf in shown}),
-        people=people,
-        after=after,
-        scanned_to=scanned_to[1] if scanned_to is not None and not more else None,
+        frame=frame,
+        leaves=found.leaves,
+        about=about_of(operations),
+        decisions=_decisions(found.leaves, asked.entry),
+        names=Names({leaf.actor for leaf in found.leaves}),
+        after=found.after,
+        before=found.before,
+        scanned_to=found.scanned_to,
+        behind=search.is_filed and frame.is_behind,
     )
 
 
-def _before(cursor: str) -> int | None:
+# --- One page, by whatever index serves it --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in the list: an entry that was shown, and which way to go on from it."""
+
+    at: datetime
+    leaf: int
+    is_newer: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A page's entries, newest first; the cursors of what is older and newer, "" where nothing is."""
+
+    leaves: tuple[AuditLeaf, ...] = ()
+    after: str = ""
+    before: str = ""
+    scanned_to: datetime | None = None
+
+
+def place_of(asked: Asked) -> Place | None:
+    """Where the asked page begins; None: with the newest. Raises `Invalid`."""
+    cursor = asked.before or asked.after
     if not cursor:
         return None
-    (pk,) = keyset.unpack(cursor, int)
-    return pk if isinstance(pk, int) else None
+    at, leaf = keyset.unpack(cursor, datetime, int)
+    if not isinstance(at, datetime) or not isinstance(leaf, int):
+        raise TypeError(cursor)  # `unpack` has seen to it
+    return Place(at=at, leaf=leaf, is_newer=bool(asked.before))
 
 
-def _page(
-    teams: Sequence[str], asked: Asked, named: Named, before: int | None
-) -> tuple[list[AuditLeaf], bool, tuple[int, datetime] | None]:
-    """The leaves of one page and one more; and where a bounded search stopped, if it did."""
-    filters = _ACTIONS.get(asked.kind, Q())
-    if asked.actor:
-        filters &= Q(actor=asked.actor)
-    if named:
-        # By the indexes of operation and run: what one of them did in its life is short.
-        rows = AuditLeaf.objects.filter(filters, _of_named(named), team_slug__in=teams)
-        leaves = list(_older(rows, before).order_by("-id")[: PAGE_ROWS + 1])
-        return leaves, len(leaves) > PAGE_ROWS, None
-    by_people = asked.kind in (Kind.PEOPLE, Kind.DECISIONS) or bool(asked.actor)
-    if by_people:
-        filters &= Q(actor_kind=ActorKind.PERSON)
-    if by_people or asked.kind is Kind.EVERYTHING:
-        ids = _merged(teams, filters, before, PAGE_ROWS + 1)
-        return _by_ids(ids), len(ids) > PAGE_ROWS, None
-    return _scan(teams, filters, before)
+class Search:
+    """One way of narrowing the history of these teams: read in pages, or to its end."""
+
+    def __init__(self, *, teams: Sequence[str], asked: Asked, frame: Frame) -> None:
+        self._teams, self._asked, self._frame = tuple(teams), asked, frame
+        self._named = find_named(asked.text, teams=teams) if asked.text else Named()
+
+    @property
+    def is_filed(self) -> bool:
+        """Whether what is filed is asked; without filters the log's order serves, with a name its indexes."""
+        return self._asked.is_narrowed and not self._asked.text
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing can match, so that nothing need be read."""
+        return not self._teams or bool(self._asked.text and not self._named)
+
+    def page(self, place: Place | None, rows: int) -> Found:
+        """The entries next to a place (None: the newest)."""
+        if self.is_empty:
+            return Found()
+        if not self.is_filed:
+            ids = self._from_log(place, rows + 1)
+            return self._found(ids, place, rows)
+        if self._asked.mark is not None:
+            return self._marked(self._asked.mark, place, rows)
+        # What is filed between the two questions answers both.
+        keys = {*self._from_files(place, rows + 1), *self._not_filed(place, rows + 1)}
+        newer = place is not None and place.is_newer
+        ids = [leaf for _, leaf in sorted(keys, reverse=not newer)]
+        return self._found(ids[: rows + 1], place, rows)
+
+    # --- from the log itself
+
+    def _from_log(self, place: Place | None, rows: int) -> list[int]:
+        """In the order of the entries' numbers: what a named thing did in its life, or everything."""
+        newer = place is not None and place.is_newer
+        order = "id" if newer else "-id"
+        if self._asked.text:
+            entries = AuditLeaf.objects.filter(_of_named(self._named), self._log_filters())
+            entries = entries.filter(team_slug__in=self._teams)
+            return list(_beyond_leaf(entries, place).order_by(order).values_list("pk", flat=True)[:rows])
+        parts = [
+            _beyond_leaf(AuditLeaf.objects.filter(team_slug=team), place)
+            .order_by(order)
+            .values_list("id", flat=True)[:rows]
+            for team in self._teams
+        ]
+        if len(parts) == 1:
+            return list(parts[0])
+        return list(parts[0].union(*parts[1:], all=True).order_by(order)[:rows])
+
+    def _log_filters(self) -> Q:
+        asked = self._asked
+        filters = Q()
+        if asked.actions:
+            filters &= Q(action__in=asked.actions)
+        if asked.actor:
+            filters &= Q(actor=asked.actor)
+        if asked.provider:
+            filters &= Exists(Operation.objects.filter(pk=OuterRef("operation_ref"), provider=asked.provider))
+        if asked.mark is not None:
+            filters &= Exists(HistoryMark.objects.filter(leaf=OuterRef("pk"), mark=asked.mark))
+        return filters & self._times()
+
+    def _times(self) -> Q:
+        asked = self._asked
+        times = Q()
+        if asked.from_at is not None:
+            times &= Q(at__gte=asked.from_at)
+        if asked.until_at is not None:
+            times &= Q(at__lt=asked.until_at)
+        return times
+
+    # --- from what is filed, and what isn't yet
+
+    def _streams(self) -> list[dict[str, Any]]:
+        """What each index is asked for: a team, and one action at a time."""
+        asked = self._asked
+        exact = {
+            name: value for name, value in (("provider", asked.provider), ("actor", asked.actor)) if value
+        }
+        each = [{"action": one} for one in asked.actions] or [{}]
+        return [{"team_slug": team, **exact, **one} for team in self._teams for one in each]
+
+    def _from_files(self, place: Place | None, rows: int) -> list[tuple[datetime, int]]:
+        newer = place is not None and place.is_newer
+        order = ("at", "leaf") if newer else ("-at", "-leaf")
+        parts = [
+            HistoryEntry.objects.filter(self._times(), _beyond(place, "leaf"), **stream)
+            .order_by(*order)
+            .values_list("at", "leaf")[:rows]
+            for stream in self._streams()
+        ]
+        found = parts[0] if len(parts) == 1 else parts[0].union(*parts[1:], all=True).order_by(*order)[:rows]
+        return [(at, leaf) for at, leaf in found]
+
+    def _not_filed(self, place: Place | None, rows: int) -> list[tuple[datetime, int]]:
+        """Entries written since, unless they are more than a page looks through."""
+        if self._frame.is_behind:
+            return []
+        newer = place is not None and place.is_newer
+        order = ("at", "id") if newer else ("-at", "-id")
+        unfiled = AuditLeaf.objects.filter(pk__gt=self._frame.through_leaf, team_slug__in=self._teams)
+        entries = unfiled.filter(self._log_filters(), _beyond(place, "id"))
+        return [(at, leaf) for at, leaf in entries.order_by(*order).values_list("at", "id")[:rows]]
+
+    # --- by what sets an entry apart
+
+    def _marked(self, mark: Mark, place: Place | None, rows: int) -> Found:
+        """The marked entries; with another filter too, out of a bounded stretch of them."""
+        asked = self._asked
+        narrowed = bool(asked.actions or asked.actor or asked.provider)
+        taken = SCANNED_MAX if narrowed else rows + 1
+        newer = place is not None and place.is_newer
+        order = ("at", "leaf") if newer else ("-at", "-leaf")
+        parts = [
+            HistoryMark.objects.filter(self._times(), _beyond(place, "leaf"), team_slug=team, mark=mark)
+            .order_by(*order)
+            .values_list("at", "leaf")[:taken]
+            for team in self._teams
+        ]
+        stretch = [
+            (at, leaf)
+            for at, leaf in (
+                parts[0] if len(parts) == 1 else parts[0].union(*parts[1:], all=True).order_by(*order)[:taken]
+            )
+        ]
+        if not narrowed:
+            return self._found([leaf for _, leaf in stretch], place, rows)
+        entries = HistoryEntry.objects.filter(pk__in=[leaf for _, leaf in stretch])
+        for name, value in (("provider", asked.provider), ("actor", asked.actor)):
+            entries = entries.filter(**{name: value}) if value else entries
+        if asked.actions:
+            entries = entries.filter(action__in=asked.actions)
+        ids = list(entries.order_by(*order).values_list("leaf", flat=True)[: rows + 1])
+        found = self._found(ids, place, rows)
+        if len(ids) > rows or len(stretch) < SCANNED_MAX or newer:
+            return found
+        at, leaf = stretch[-1]
+        return Found(leaves=found.leaves, after=keyset.pack(at, leaf), before=found.before, scanned_to=at)
+
+    # --- the page
+
+    def _found(self, ids: Sequence[int], place: Place | None, rows: int) -> Found:
+        """The entries of these numbers, in their order, with what is on either side."""
+        more, shown = len(ids) > rows, list(ids[:rows])
+        by_id = {leaf.pk: leaf for leaf in AuditLeaf.objects.filter(pk__in=shown)} if shown else {}
+        leaves = [by_id[one] for one in shown if one in by_id]
+        newer = place is not None and place.is_newer
+        if newer:
+            leaves.reverse()
+        if not leaves:
+            return Found()
+        return Found(
+            leaves=tuple(leaves),
+            after=_cursor(leaves[-1]) if more or newer else "",
+            before=_cursor(leaves[0]) if (more if newer else place is not None) else "",
+        )
 
 
-def _scan(
-    teams: Sequence[str], filters: Q, before: int | None
-) -> tuple[list[AuditLeaf], bool, tuple[int, datetime] | None]:
-    """Look for rare entries in a bounded stretch of the log."""
-    stretch = _merged(teams, Q(), before, SCANNED_MAX)
-    if not stretch:
-        return [], False, None
-    rows = AuditLeaf.objects.filter(filters, pk__in=stretch).order_by("-id")
-    leaves = list(rows[: PAGE_ROWS + 1])
-    more = len(leaves) > PAGE_ROWS
-    if more or len(stretch) < SCANNED_MAX:
-        return leaves, more, None
-    oldest = AuditLeaf.objects.values_list("pk", "at").get(pk=stretch[-1])
-    return leaves, False, oldest
+def _cursor(leaf: AuditLeaf) -> str:
+    return keyset.pack(leaf.at, leaf.pk)
 
 
-def _merged(teams: Sequence[str], filters: Q, before: int | None, rows_max: int) -> list[int]:
-    """The newest ids of the teams taken together, each team's by its index."""
-    parts = [
-        _older(AuditLeaf.objects.filter(filters, team_slug=team), before)
-        .order_by("-id")
-        .values_list("id", flat=True)[:rows_max]
-        for team in teams
-    ]
-    if len(parts) == 1:
-        return list(parts[0])
-    return list(parts[0].union(*parts[1:], all=True).order_by("-id")[:rows_max])
+def _beyond(place: Place | None, name: str) -> Q:
+    """What comes after a place in the order of time and number; as one bound of an index, and exactly."""
+    if place is None:
+        return Q()
+    sign = "gt" if place.is_newer else "lt"
+    bound = Q(**{f"at__{sign}e": place.at})
+    return bound & (Q(**{f"at__{sign}": place.at}) | Q(**{f"{name}__{sign}": place.leaf}))
 
 
-def _by_ids(ids: Sequence[int]) -> list[AuditLeaf]:
-    return list(AuditLeaf.objects.filter(pk__in=ids).order_by("-id"))
-
-
-def _older(rows: QuerySet[AuditLeaf], before: int | None) -> QuerySet[AuditLeaf]:
-    return rows if before is None else rows.filter(pk__lt=before)
+def _beyond_leaf(entries: QuerySet[AuditLeaf], place: Place | None) -> QuerySet[AuditLeaf]:
+    if place is None:
+        return entries
+    return entries.filter(pk__gt=place.leaf) if place.is_newer else entries.filter(pk__lt=place.leaf)
 
 
 def _of_named(named: Named) -> Q:
@@ -197,15 +401,19 @@ def _of_named(named: Named) -> Q:
     return condition | Q(run_ref__in=named.runs) if named.runs else condition
 
 
-def _about(operations: set[str]) -> dict[str, About]:
+# --- What is beside the entries -------------------------------------------------------------------------
+
+
+def about_of(operations: set[str]) -> dict[str, About]:
+    """The operations of these ids, each with its latest case."""
     rows = (
         Operation.objects.filter(pk__in=operations)
         .annotate(case_id=Max("cases__id"))
-        .values_list("pk", "tool", "amount_currency", "amount_minor", "case_id")
+        .values_list("pk", "tool", "amount_currency", "amount_minor", "case_id", "provider_id")
     )
     return {
-        pk: About(tool=tool, currency=currency, minor=minor, case_id=case_id or "")
-        for pk, tool, currency, minor, case_id in rows
+        pk: About(tool=tool, currency=currency, minor=minor, case_id=case_id or "", provider=provider)
+        for pk, tool, currency, minor, case_id, provider in rows
     }
 
 
@@ -218,7 +426,60 @@ def _decisions(leaves: Sequence[AuditLeaf], entry: str) -> dict[str, Decision]:
     return {row.pk: row for row in rows}
 
 
-def _people(teams: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """The people of the teams, for the filter."""
-    rows = Person.objects.filter(teams__in=teams).distinct().order_by("first_name", "username")[:200]
-    return tuple((f"person:{person.pk}", str(person)) for person in rows)
+_FRAME: Final = """
+(SELECT 'provider', slug, '', 0::bigint, NULL::timestamptz FROM runs_provideraccount
+ ORDER BY slug LIMIT %(most)s)
+UNION ALL
+(SELECT DISTINCT 'person', 'person:' || person.id,
+        coalesce(nullif(trim(person.first_name || ' ' || person.last_name), ''), person.username) AS name,
+        0::bigint, NULL::timestamptz
+ FROM console_person AS person JOIN console_person_teams AS member ON member.person_id = person.id
+ WHERE member.team_id = ANY(%(teams)s)
+ ORDER BY name LIMIT %(most)s)
+UNION ALL
+SELECT 'mark', kinds.mark, '', (
+    SELECT count(*) FROM (
+        SELECT FROM unnest(%(teams)s::text[]) AS team (slug)
+        CROSS JOIN LATERAL (
+            SELECT FROM console_historymark
+            WHERE team_slug = team.slug AND mark = kinds.mark
+                AND at >= clock_timestamp() - %(days)s * interval '1 day'
+            ORDER BY at DESC LIMIT %(count)s
+        ) AS marked
+        LIMIT %(count)s
+    ) AS counted
+), NULL FROM unnest(%(marks)s::text[]) AS kinds (mark)
+UNION ALL
+SELECT 'through', '', '', max(through_leaf), max(through_at) FROM console_historyprogress
+UNION ALL
+SELECT 'latest', '', '', max(id), clock_timestamp() FROM runs_auditleaf
+"""
+
+
+def read_frame(teams: Sequence[str]) -> Frame:
+    """Read what is around a page, in one statement; also people whose login is closed are offered."""
+    asked = {
+        "teams": list(teams),
+        "most": OFFERED_MAX,
+        "days": COUNTED_DAYS,
+        "count": COUNT_MAX + 1,
+        "marks": [str(mark) for mark in Mark],
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_FRAME, asked)
+        rows = cursor.fetchall()
+    (through,) = [row for row in rows if row[0] == "through"]
+    (latest,) = [row for row in rows if row[0] == "latest"]
+    return Frame(
+        now=latest[4],
+        providers=tuple(row[1] for row in rows if row[0] == "provider"),
+        people=tuple((row[1], row[2]) for row in rows if row[0] == "person"),
+        counts={row[1]: row[3] for row in rows if row[0] == "mark"},
+        through_leaf=through[3] or 0,
+        through_at=through[4],
+        latest_leaf=latest[3] or 0,
+    )
+
+
+# Parts of Recourse that entries are by, for the filter.
+PARTS: Final = ("journal", "sweeper", "lookup", "retry", "webhook", "console-sender")

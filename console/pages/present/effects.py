@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from django.urls import reverse
 
+from console.history_models import Mark
 from console.pages import wording
 from console.pages.present import naming
+from console.pages.present.history_address import HistoryAddress
 from console.pages.present.jsons import payload_view
+from console.pages.present.marked import PRESETS
 from console.pages.present.marks import actor_of, amount_of
 from console.pages.present.panel import TITLES
-from console.pages.present.timeline import event_of, leaf_digest, short, text_of, title_of
+from console.pages.present.timeline import EVENTS, event_of, leaf_digest, short, text_of, title_of
 from console.pages.shapes import (
     Badge,
     Choice,
@@ -30,47 +32,74 @@ from console.pages.shapes import (
     Tab,
     Until,
 )
-from console.queries.effects import SCANNED_MAX, Asked, Entries, Kind
+from console.queries.effects import COUNT_MAX, PARTS, SCANNED_MAX, Entries, Group
 from reconciliation.models import Decision
 from reconciliation.states import REASON_LABELS, Action, ReasonCode
+from runs.actors import ActorKind
 from runs.models import AuditLeaf
 
-_KINDS: Final = {
-    Kind.EVERYTHING: "Everything",
-    Kind.PEOPLE: "What people did",
-    Kind.DECISIONS: "Decisions",
-    Kind.REQUESTS: "Requests",
-    Kind.LOOKUPS: "Evidence",
-    Kind.SETTLED: "Settled",
-    Kind.CONFLICTS: "Conflicts",
-    Kind.LEASES: "Leases",
+_GROUPS: Final = {
+    Group.DECISIONS: "Decisions",
+    Group.REQUESTS: "Requests",
+    Group.LOOKUPS: "Evidence",
+    Group.SETTLED: "Settled",
+    Group.CONFLICTS: "Conflicts closed, strays",
+    Group.LEASES: "Leases",
 }
+# What the address calls its fields, as a sentence calls them.
+_FIELDS: Final = {"from": "From", "until": "Until", "show": "The exception"}
 
 
-def effects_page(entries: Entries, asked: Asked, *, query: dict[str, str], viewer_name: str) -> EffectsPage:
-    """One page of the history; `query` are the address's own words, so that links keep the filters."""
-    path = reverse("effects")
-    kept = {name: value for name, value in query.items() if name in ("q", "actor") and value}
-    chips = tuple(
-        Tab(
-            label=label,
-            href=f"{path}?{urlencode({**kept, 'kind': str(kind)})}",
-            current=kind is asked.kind,
-        )
-        for kind, label in _KINDS.items()
-    )
-    narrowed = bool(asked.text or asked.actor or asked.after or asked.kind is not Kind.EVERYTHING)
+def effects_page(entries: Entries, address: HistoryAddress, *, viewer_name: str) -> EffectsPage:
+    """One page of the history."""
+    asked = address.asked
     return EffectsPage(
         now=entries.now,
-        entries=tuple(_entry(entries, one, asked, query) for one in entries.leaves),
+        entries=tuple(_entry(entries, one, address) for one in entries.leaves),
         lead="Every intent, request, lookup, decision and receipt, as it was recorded. Append only.",
+        proof="The database lets nobody change or delete an entry, its owner included. That nothing was"
+        " removed behind its back isn’t proved yet: entries aren’t sealed into a tree so far.",
         summary=_summary(entries),
-        filters=_filters(entries, asked),
-        chips=chips,
-        printed=f"Printed {wording.full(entries.now)} by {viewer_name}.",
-        next=_next(entries, query),
-        empty=None if entries.leaves else _empty(entries, narrowed),
+        means=PRESETS[asked.mark].means if asked.mark is not None else "",
+        notice=_notice(entries, address),
+        filters=_filters(entries, address),
+        chips=_chips(entries, address),
+        printed=_printed(entries, address, viewer_name),
+        next=_next(entries, address),
+        newer=_newer(entries, address),
+        empty=None if entries.leaves else _empty(entries, address),
     )
+
+
+def _chips(entries: Entries, address: HistoryAddress) -> tuple[Tab, ...]:
+    asked = address.asked
+    everything = Tab(label="Everything", href=address.href(show=""), current=asked.mark is None)
+    marks = tuple(
+        Tab(
+            label=preset.label,
+            href=address.href(show=str(mark)),
+            current=mark is asked.mark,
+            count=_capped(entries.frame.counts.get(mark, 0)) if mark is not Mark.PEOPLE else "",
+            hot=preset.bad and entries.frame.counts.get(mark, 0) > 0,
+        )
+        for mark, preset in PRESETS.items()
+    )
+    return (everything, *marks)
+
+
+def _capped(count: int) -> str:
+    return f"{COUNT_MAX}+" if count > COUNT_MAX else str(count)
+
+
+def _notice(entries: Entries, address: HistoryAddress) -> str:
+    if address.unread:
+        fields = " and ".join(_FIELDS[name] for name in address.unread)
+        return f"{fields} can’t be read. A time is written as 2026-11-29 or 2026-11-29T18:40, in UTC."
+    through = entries.frame.through_at
+    if entries.behind or (address.asked.mark is not None and entries.frame.latest_leaf):
+        until = f"Filed up to {wording.full(through)}" if through else "Nothing is filed yet"
+        return f"{until}: what was recorded since will appear here without anybody’s doing."
+    return ""
 
 
 def _summary(entries: Entries) -> str:
@@ -81,36 +110,72 @@ def _summary(entries: Entries) -> str:
     return f"Newest first, {len(entries.leaves)} shown, {span}"
 
 
-def _next(entries: Entries, query: dict[str, str]) -> NextPage | None:
+def _printed(entries: Entries, address: HistoryAddress, viewer_name: str) -> str:
+    words = "; ".join(f"{name} {value}" for name, value in address.words.items())
+    return f"Printed {wording.full(entries.now)} by {viewer_name}. Filter: {words or 'none'}."
+
+
+def _next(entries: Entries, address: HistoryAddress) -> NextPage | None:
     if not entries.after:
         return None
-    following = {name: value for name, value in query.items() if name != "entry"}
     label = "Load older entries" if entries.scanned_to is None else "Search further back"
-    return NextPage(href=f"?{urlencode({**following, 'after': entries.after})}", label=label)
+    return NextPage(href=address.href(after=entries.after), label=label)
 
 
-def _empty(entries: Entries, narrowed: bool) -> EmptyState:
+def _newer(entries: Entries, address: HistoryAddress) -> Link | None:
+    return Link("Newer entries", address.href(before=entries.before)) if entries.before else None
+
+
+def _empty(entries: Entries, address: HistoryAddress) -> EmptyState:
+    asked = address.asked
     if entries.scanned_to is not None:
         return EmptyState(
             title=f"None in these {SCANNED_MAX:,} entries",
             text=f"Searched back to {wording.full(entries.scanned_to)}. Older ones may match.",
             icon="history",
         )
-    if narrowed:
+    everything = Link("Show everything", reverse("effects"))
+    if address.unread:
+        return EmptyState(
+            title="Not searched",
+            text="The filter can’t be read as it is.",
+            icon="list-filter",
+            action=everything,
+        )
+    if asked.before:
+        return EmptyState(
+            title="Nothing newer",
+            text="These were the newest entries that match.",
+            icon="history",
+            action=Link("Show the newest", address.href()),
+        )
+    if asked.mark is not None:
+        narrowed = len(address.words) > 1
+        return EmptyState(
+            title=f"{PRESETS[asked.mark].label}: none" + (" under these filters" if narrowed else ""),
+            text="None of these matches the other filters." if narrowed else PRESETS[asked.mark].none,
+            icon="circle-check",
+            action=Link("Without the other filters", f"{reverse('effects')}?show={asked.mark}")
+            if narrowed
+            else everything,
+        )
+    if asked.is_narrowed:
         return EmptyState(
             title="No entry matches",
             text="Nothing that you can see has all of this.",
             icon="list-filter",
-            action=Link("Show everything", reverse("effects")),
+            action=everything,
         )
     return EmptyState(title="No history yet", text="The first entry is made when a worker starts a run.")
 
 
-def _filters(entries: Entries, asked: Asked) -> tuple[Filter, ...]:
-    people = [Choice(value="", label="Anyone")]
-    people += [Choice(value=pk, label=name, selected=pk == asked.actor) for pk, name in entries.people]
+def _filters(entries: Entries, address: HistoryAddress) -> tuple[Filter, ...]:
+    asked, frame = address.asked, entries.frame
+    groups = [(str(group), label) for group, label in _GROUPS.items()]
+    actions = sorted(((name, title) for name, (title, *_) in EVENTS.items()), key=lambda one: one[1])
+    parts = [(part, entries.names.of(ActorKind.SYSTEM, part)) for part in PARTS]
     return (
-        Filter(name="kind", label="Kind", value=str(asked.kind), input_type="hidden"),
+        Filter(name="show", label="Exception", value=str(asked.mark or ""), input_type="hidden"),
         Filter(
             name="q",
             label="Operation, run, case, key, external id or receipt",
@@ -118,21 +183,45 @@ def _filters(entries: Entries, asked: Asked) -> tuple[Filter, ...]:
             placeholder="op_…, run_…, key or receipt",
             grows=True,
         ),
-        Filter(name="actor", label="By", choices=tuple(people)),
+        Filter(
+            name="from", label="From (UTC)", value=address.words.get("from", ""), input_type="datetime-local"
+        ),
+        Filter(
+            name="until",
+            label="Until (UTC)",
+            value=address.words.get("until", ""),
+            input_type="datetime-local",
+        ),
+        Filter(
+            name="action", label="Event", choices=_choices("All events", [*groups, *actions], asked.action)
+        ),
+        Filter(
+            name="provider",
+            label="Provider",
+            choices=_choices("All", [(one, one) for one in frame.providers], asked.provider),
+        ),
+        Filter(name="actor", label="By", choices=_choices("Anyone", [*frame.people, *parts], asked.actor)),
     )
+
+
+def _choices(every: str, offered: list[tuple[str, str]], chosen: str) -> tuple[Choice, ...]:
+    """What is offered, and what the address names besides, such as one worker."""
+    known = {value for value, _ in offered}
+    more = [(chosen, chosen)] if chosen and chosen not in known else []
+    listed = [("", every), *more, *offered]
+    return tuple(Choice(value=value, label=label, selected=value == chosen) for value, label in listed)
 
 
 # --- One entry ------------------------------------------------------------------------------------------
 
 
-def _entry(entries: Entries, leaf: AuditLeaf, asked: Asked, query: dict[str, str]) -> EffectEntry:
+def _entry(entries: Entries, leaf: AuditLeaf, address: HistoryAddress) -> EffectEntry:
     event = event_of(leaf)
     title, icon, tone = title_of(leaf.action, event)
     about = entries.about.get(leaf.operation_ref)
+    asked = address.asked
     opened = str(leaf.pk) == asked.entry
-    toggled = {name: value for name, value in query.items() if name != "entry"}
-    if not opened:
-        toggled["entry"] = str(leaf.pk)
+    toggled = {"after": asked.after, "before": asked.before, "entry": "" if opened else str(leaf.pk)}
     subject, subject_id, href = "", leaf.run_ref, reverse("run", args=[leaf.run_ref]) if leaf.run_ref else ""
     if about is not None:
         subject = naming.title_of(about.tool, amount_of(about.currency, about.minor))
@@ -143,10 +232,11 @@ def _entry(entries: Entries, leaf: AuditLeaf, asked: Asked, query: dict[str, str
         subject = "Run"
     return EffectEntry(
         entry_id=f"entry-{leaf.pk}",
-        href=f"?{urlencode(toggled)}#entry-{leaf.pk}",
+        href=f"{address.href(**toggled)}#entry-{leaf.pk}",
         at=leaf.at,
         event=Badge(word=title, icon=icon, tone=tone or "grey"),
         actor=actor_of(entries.names, leaf.actor_kind, leaf.actor),
+        actor_href=address.href(actor=leaf.actor),
         note=_note(leaf, event),
         subject=subject,
         subject_id=subject_id,

@@ -30,6 +30,7 @@ EVENTS: Final[dict[str, tuple[str, str, Tone | None]]] = {
     "run.completed": ("Run completed", "circle-check", "green"),
     "run.abandoned": ("Run given up", "circle-slash", "grey"),
     "lease.ended": ("Lease ended", "unplug", None),
+    "write.refused": ("Write refused by fencing", "octagon-x", "red"),
     "turn.saved": ("Intent recorded", "file-check", None),
     "read.saved": ("Result of a read saved", "eye", None),
     "operation.sent": ("Request sent", "send", None),
@@ -269,7 +270,21 @@ def _test_answered(after: dict[str, Any]) -> list[Part]:
     return [f"{finding.word}. Nothing was changed by it."] if finding else []
 
 
+_WRITES: Final = {
+    "turn": "A turn",
+    "result": "The result of a read",
+    "send": "A request to send",
+    "completion": "The end of the run",
+}
+
+
+def _refused_write(after: dict[str, Any]) -> list[Part]:
+    write = _WRITES.get(str(after.get("write", "")), "A write")
+    return [f"{write} under lease {after.get('lease', '?')}, which was over. Nothing of it was carried out."]
+
+
 _TEXTS: Final[dict[str, Callable[[dict[str, Any]], list[Part]]]] = {
+    "write.refused": _refused_write,
     "run.paused": _why_paused,
     "provider.lookup_test_answered": _test_answered,
 }

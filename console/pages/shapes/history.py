@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from console.pages.shapes.parts import Actor, Badge, EmptyState, Fact, Filter, JsonView, NextPage, Tab
-from console.pages.shapes.text import Phrase
+from console.pages.shapes.text import Link, Phrase
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,6 +18,8 @@ class EffectEntry:
     at: datetime
     event: Badge
     actor: Actor
+    # The history of whoever did it.
+    actor_href: str = ""
     note: str = ""
     subject: str = ""
     subject_id: str = ""
@@ -30,7 +32,11 @@ class EffectEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EffectsPage:
-    """`effects.html`: who did what, when and why, newest first, append only."""
+    """`effects.html`: who did what, when and why, newest first, append only.
+
+    `proof` says what is proved of the log and what isn't yet; `means` what the chosen exception is; `notice`
+    what the list lacks.
+    """
 
     now: datetime
     entries: tuple[EffectEntry, ...]
@@ -39,7 +45,11 @@ class EffectsPage:
     filters: tuple[Filter, ...] = ()
     chips: tuple[Tab, ...] = ()
     printed: str = ""
+    proof: str = ""
+    means: str = ""
+    notice: str = ""
     next: NextPage | None = None
+    newer: Link | None = None
     empty: EmptyState | None = None
 
 
