@@ -1,0 +1,183 @@
+"""Who may open which address and make which call: the table that `test_access_matrix` holds Recourse to.
+
+A new page is one line in `PAGES`, under the name that it has in the URL configuration; a new call one line in
+`CALLS`, under its operation id; a new kind of id in an address one line in `test_access_matrix.ids_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from console.models import Role, Scope
+
+EVERYBODY: Final = frozenset(Role)
+OPERATORS: Final = frozenset({Role.OPERATOR})
+# Those who work on cases.
+WORKERS: Final = frozenset({Role.OPERATOR, Role.APPROVER})
+ADMINISTRATORS: Final = frozenset({Role.ADMINISTRATOR})
+NOBODY: Final = frozenset[Role]()
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What an address answers to whom; None where it doesn't take the method."""
+
+    # Roles that are shown it. Of others a GET is refused.
+    sees: frozenset[Role] | None
+    # Roles that may send its form. Of others a POST is refused.
+    sends: frozenset[Role] | None
+    # A GET of an address for a form alone leads to the page above it.
+    leads_above: bool = False
+    query: str = ""
+    # What the form has to hold before it is asked who sends it; `{case_id}` and its like are filled in.
+    data: Mapping[str, str] = field(default_factory=dict)
+    # How a refusal for want of a role looks.
+    refused: int = 403
+    # It is there for whoever made it, and for nobody else.
+    private: bool = False
+
+
+def reads(by: frozenset[Role] = EVERYBODY, *, query: str = "") -> Rule:
+    """A page that is only read."""
+    return Rule(sees=by, sends=None, query=query)
+
+
+def acts(by: frozenset[Role], *, data: Mapping[str, str] | None = None, refused: int = 403) -> Rule:
+    """An address for a form whose page is the one above."""
+    return Rule(sees=EVERYBODY, sends=by, leads_above=True, data=data or {}, refused=refused)
+
+
+def mine(*, sends: bool = False) -> Rule:
+    """A page, or the address of a form, about something of one person's; the test's operator made it."""
+    return Rule(
+        sees=EVERYBODY if sends else OPERATORS,
+        sends=OPERATORS if sends else None,
+        leads_above=sends,
+        private=True,
+    )
+
+
+def form(by: frozenset[Role], *, sees: frozenset[Role] = EVERYBODY) -> Rule:
+    """A page with its own form, which others see closed and with the reason."""
+    return Rule(sees=sees, sends=by)
+
+
+# For everybody, signed in or not: there is nothing of a team behind these.
+PUBLIC: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "login": "the way in",
+        "logout": "the way out",
+        "reauthenticate": "shows again who is at the session, and is the way in without one",
+        "preferences": "how pages look in this browser",
+        "theme": "how pages look in this browser",
+        "live": "says whether there is a session, and nothing else",
+        "problem_list": "what the words of refusals mean",
+        "problem": "what the words of refusals mean",
+        "webhook": "the provider's signature counts here, not a person",
+        "openapi": "what the calls are is no secret",
+    }
+)
+
+PAGES: Final[Mapping[str, Rule]] = MappingProxyType(
+    {
+        "queue": reads(),
+        "queue_news": reads(query="since=2026-01-01T00:00:00%2B00:00"),
+        # There is no page of its own to say it on.
+        "queue_next": acts(WORKERS, refused=302),
+        "view_save": acts(EVERYBODY),
+        # Of whoever shared it, the test's operator; of others by administrators.
+        "view_remove": acts(OPERATORS | ADMINISTRATORS),
+        "bulk_list": reads(),
+        "bulk_freeze": acts(WORKERS, data={"deed": "claim", "case": "{case_id}"}),
+        "bulk": mine(),
+        "bulk_start": mine(sends=True),
+        "bulk_narrow": mine(sends=True),
+        "bulk_stop": mine(sends=True),
+        "bulk_progress": mine(),
+        "bulk_csv": mine(),
+        "case": reads(),
+        "case_desk": reads(),
+        "case_snooze": acts(WORKERS),
+        "case_wake": acts(WORKERS),
+        "case_note": acts(WORKERS),
+        "case_claim": acts(WORKERS),
+        # One's own claim, which outlives the role that it was made in.
+        "case_release": acts(EVERYBODY),
+        "case_leaving": acts(EVERYBODY),
+        "case_takeover": acts(WORKERS),
+        "case_decide": acts(OPERATORS),
+        "case_lookup": acts(WORKERS),
+        "case_withdraw": acts(OPERATORS),
+        "case_attach": acts(WORKERS),
+        "case_attachment": reads(),
+        "case_body": reads(),
+        "case_body_file": reads(),
+        "case_body_reveal": acts(WORKERS),
+        "case_live": reads(),
+        "case_news": reads(query="version=1"),
+        "run_list": reads(),
+        "run": reads(),
+        "run_revoke": acts(OPERATORS),
+        "effects": reads(),
+        "provider_list": reads(),
+        "provider_new": form(ADMINISTRATORS),
+        "provider": reads(),
+        "provider_test": acts(OPERATORS),
+        "provider_tighten": acts(ADMINISTRATORS),
+        "environment": reads(),
+        "environment_answer": acts(ADMINISTRATORS),
+        "environment_open": acts(ADMINISTRATORS),
+        "search": reads(query="q=ORD"),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """Which tokens may make a call: by scope, and with `decide` by the roles of the person behind it."""
+
+    scopes: frozenset[Scope]
+    by: frozenset[Role] = EVERYBODY
+    # Beside what its schema requires.
+    body: Mapping[str, Any] = field(default_factory=dict)
+
+
+READING: Final = frozenset(Scope)
+JOURNALING: Final = frozenset({Scope.JOURNAL})
+DECIDING: Final = frozenset({Scope.DECIDE})
+
+CALLS: Final[Mapping[str, Call]] = MappingProxyType(
+    {
+        "start_run": Call(JOURNALING),
+        "list_runs": Call(READING),
+        "read_run": Call(READING),
+        "read_plan": Call(READING),
+        "claim_run": Call(JOURNALING, body={"lease_seconds": 60}),
+        "renew_lease": Call(JOURNALING),
+        "release_lease": Call(JOURNALING),
+        "save_turn": Call(JOURNALING),
+        "save_result": Call(JOURNALING),
+        "complete_run": Call(JOURNALING),
+        "abandon_run": Call(DECIDING, OPERATORS),
+        "revoke_lease": Call(DECIDING, OPERATORS),
+        "read_operation": Call(READING),
+        "send_operation": Call(JOURNALING),
+        "report_receipt": Call(JOURNALING, body={"body": {"id": "x"}}),
+        "report_rejection": Call(JOURNALING),
+        "report_not_sent": Call(JOURNALING),
+        "report_unknown": Call(JOURNALING),
+        "list_cases": Call(READING),
+        "read_case": Call(READING),
+        "confirm_case": Call(DECIDING, OPERATORS),
+        "retry_case": Call(DECIDING, OPERATORS),
+        "abandon_case": Call(DECIDING, OPERATORS),
+        "accept_case": Call(DECIDING, OPERATORS),
+        "compensate_case": Call(DECIDING, OPERATORS),
+        "look_up_case": Call(DECIDING, WORKERS),
+        "attach_evidence": Call(DECIDING, WORKERS),
+        "withdraw_retry": Call(DECIDING, OPERATORS),
+    }
+)
