@@ -23,6 +23,8 @@ from reconciliation.contracts import Contract
 from reconciliation.gate_models import BECAUSE_LENGTH_MAX, AccountGate, LookupTally
 from reconciliation.models import Case
 from reconciliation.providers.base import elapsed_seconds
+from runs import audit
+from runs.actors import Actor, ActorKind
 from runs.journal.evidence import storable_text
 from runs.locking import database_now
 
@@ -37,6 +39,8 @@ ANOTHER_SLOT_WITHIN = timedelta(seconds=20)
 SLOTS_MAX = 5
 # Nobody looks at a minute's counts for longer; what was asked and answered is on record with each case.
 TALLIES_KEPT = timedelta(days=2)
+BREAKER_OPENED = "account.breaker_opened"
+BREAKER = Actor(ActorKind.SYSTEM, "breaker")
 # The least share of its ceiling that a breaker's pause lasts.
 PAUSE_SHARE_MIN = 0.5
 
@@ -316,8 +320,9 @@ def note(*, slug: str, claim: str, outcome: Outcome) -> None:
             if gate.paused_until_at is None or rest_until_at > gate.paused_until_at:
                 gate.paused_until_at = rest_until_at
                 gate.paused_because = storable_text(outcome.because)[:BECAUSE_LENGTH_MAX]
+        before = breaker_of(gate)
         breaker = breaking.after(
-            breaker_of(gate),
+            before,
             claim=claim,
             verdict=outcome.verdict,
             now=now,
@@ -326,6 +331,10 @@ def note(*, slug: str, claim: str, outcome: Outcome) -> None:
             rest_until_at=rest_until_at,
         )
         _keep_breaker(gate, breaker)
+        if (before.state, breaker.state) == (BreakerState.CLOSED, BreakerState.OPEN):
+            # Once for each outage: a probe that fails opens nothing that wasn't open.
+            after = {"failures": breaker.failures_count}
+            audit.append(audit.Event(action=BREAKER_OPENED, actor=BREAKER, subject=slug, after=after))
         if outcome.verdict is Verdict.FAILED:
             gate.failed_because = storable_text(outcome.because)[:BECAUSE_LENGTH_MAX]
             gate.failed_at = now

@@ -69,6 +69,8 @@ EVENTS: Final[dict[str, tuple[str, str, Tone | None]]] = {
     "provider.lookup_test_asked": ("Lookup tested: the provider was asked", "scan-search", None),
     "provider.lookup_test_answered": ("Lookup tested: the provider answered", "scan-search", None),
     "provider.tightened": ("Contract tightened", "lock", None),
+    "notification.channel_set": ("Who is told of what was changed", "mail", None),
+    "account.breaker_opened": ("Lookups stopped: no usable answers", "circle-pause", "amber"),
     "webhook.kept": ("A provider’s notice kept", "paperclip", None),
     "webhook.refused": ("A provider’s notice refused", "circle-x", None),
 }
