@@ -13,6 +13,7 @@ from typing import Final
 from django.http import HttpRequest
 
 from console.models import Person, Role
+from reconciliation.approval_models import ApprovalDeed
 from reconciliation.bulk_models import BulkDeed
 from reconciliation.standing import Standing
 from reconciliation.working import Worker
@@ -53,6 +54,12 @@ class Deed(StrEnum):
     STATE_ENVIRONMENT = "state_environment"
     # Say which in-house API there is to send to, and what it promises.
     DECLARE = "declare"
+    # Say who is told of what happens in a team, and have a message sent again; see what was told.
+    SET_NOTIFICATIONS = "set_notifications"
+    # Ask a second person for something about a run. About a case, whoever may decide it asks by deciding.
+    REQUEST = "request"
+    # Answer somebody else's request as the second person.
+    APPROVE = "approve"
 
 
 # An approver consents to what an operator asks for and so decides nothing alone; an auditor reads; an
@@ -70,6 +77,9 @@ ROLES_BY_DEED: Final[dict[Deed, tuple[Role, ...]]] = {
     Deed.TIGHTEN: (Role.ADMINISTRATOR,),
     Deed.STATE_ENVIRONMENT: (Role.ADMINISTRATOR,),
     Deed.DECLARE: (Role.ADMINISTRATOR,),
+    Deed.SET_NOTIFICATIONS: (Role.ADMINISTRATOR,),
+    Deed.REQUEST: (Role.OPERATOR, Role.APPROVER),
+    Deed.APPROVE: (Role.APPROVER,),
 }
 
 
@@ -79,6 +89,12 @@ DEEDS_IN_BULK: Final[dict[BulkDeed, Deed]] = {
     BulkDeed.ASSIGN: Deed.WORK,
     BulkDeed.LOOK_UP: Deed.LOOK_UP,
     BulkDeed.DECIDE: Deed.DECIDE,
+}
+# What asking for a second person's consent, and giving it, takes.
+DEEDS_IN_APPROVALS: Final[dict[ApprovalDeed, Deed]] = {
+    ApprovalDeed.DECIDE: Deed.DECIDE,
+    ApprovalDeed.REQUEST: Deed.REQUEST,
+    ApprovalDeed.APPROVE: Deed.APPROVE,
 }
 
 # What a page says of whom a deed is for, after who is signed in.
@@ -95,6 +111,9 @@ _FOR_WHOM: Final[dict[Deed, str]] = {
     Deed.TIGHTEN: "and contracts are tightened by administrators",
     Deed.STATE_ENVIRONMENT: "and only administrators say which database this is and what sends again",
     Deed.DECLARE: "and providers are declared by administrators",
+    Deed.SET_NOTIFICATIONS: "and administrators say whom a team tells",
+    Deed.REQUEST: "and operators and approvers ask for approvals",
+    Deed.APPROVE: "and requests are answered by approvers",
 }
 
 
@@ -121,7 +140,7 @@ def teams_of(person: Person) -> tuple[str, ...]:
     return tuple(person.teams.order_by("slug").values_list("slug", flat=True))
 
 
-def standing_of(*, actor: str, deed: BulkDeed, team: str) -> Standing:
+def standing_of(*, actor: str, deed: BulkDeed | ApprovalDeed, team: str) -> Standing:
     """The person behind an actor's id as they are now, and why they may not do this to a case of the team.
 
     `settings.RECOURSE_STANDING`: what runs in somebody's name asks it anew at each step. `team` "": any.
@@ -134,16 +153,20 @@ def standing_of(*, actor: str, deed: BulkDeed, team: str) -> Standing:
         gone = Worker(actor=Actor(ActorKind.PERSON, actor), name="")
         return Standing(worker=gone, why_not="Their login is gone.")
     worker = Worker(actor=person_actor(person), name=str(person))
+    wanted = DEEDS_IN_BULK[deed] if isinstance(deed, BulkDeed) else DEEDS_IN_APPROVALS[deed]
+    return Standing(worker=worker, why_not=_why_not_now(person, wanted, team), principal=principal_of(person))
+
+
+def _why_not_now(person: Person, wanted: Deed, team: str) -> str:
     if not person.is_active:
-        return Standing(worker=worker, why_not=f"The login of {person} is closed.")
-    wanted = DEEDS_IN_BULK[deed]
+        return f"The login of {person} is closed."
     if not may(person, wanted):
         held = _held(person)
         who = f"{person} is {held} now" if held else f"{person} holds no role any more"
-        return Standing(worker=worker, why_not=f"{who}, {_FOR_WHOM[wanted]}.")
+        return f"{who}, {_FOR_WHOM[wanted]}."
     if team and team not in teams_of(person):
-        return Standing(worker=worker, why_not=f"{person} isn’t in the case’s team.")
-    return Standing(worker=worker)
+        return f"{person} isn’t in the case’s team."
+    return ""
 
 
 def _held(person: Person) -> str:
@@ -163,6 +186,15 @@ def person_actor(person: Person) -> Actor:
 def principal_of(person: Person) -> str:
     """The human being behind the account: two accounts with one principal never make four eyes."""
     return person.principal
+
+
+def landing_of(person: Person) -> str:
+    """The name of the page that somebody begins on: where the work of their role waits."""
+    if person.has_role(Role.OPERATOR):
+        return "queue"
+    if person.has_role(Role.APPROVER):
+        return "approval_list"
+    return "effects" if person.has_role(Role.AUDITOR) else "queue"
 
 
 def reauthenticated_at(request: HttpRequest) -> datetime | None:

@@ -14,12 +14,19 @@ from psycopg import sql
 
 ORDINARY = ("SELECT", "INSERT", "UPDATE", "DELETE")
 APPEND_ONLY = ("SELECT", "INSERT")
+NEVER_DELETED = ("SELECT", "INSERT", "UPDATE")
 READ_ONLY = ("SELECT",)
 # Only `migrate` writes here; the application must be able to see that migrations are missing.
 READ_ONLY_TABLES = frozenset({"django_migrations"})
 
 
-def apply(*, cursor: CursorWrapper, group: str, append_only: Collection[str]) -> None:
+def apply(
+    *,
+    cursor: CursorWrapper,
+    group: str,
+    append_only: Collection[str],
+    never_deleted: Collection[str] = (),
+) -> None:
     """Grant the group exactly what it needs, and take away the rest; running it again changes nothing.
 
     Must run as the owner, in one transaction: privileges change for everyone at its commit, never in
@@ -37,9 +44,7 @@ def apply(*, cursor: CursorWrapper, group: str, append_only: Collection[str]) ->
         sql.SQL("GRANT USAGE ON SCHEMA public TO {}").format(to),
     ]
     for table in _owned(cursor, kinds=["r", "p", "v", "m"]):
-        allowed = (
-            APPEND_ONLY if table in append_only else READ_ONLY if table in READ_ONLY_TABLES else ORDINARY
-        )
+        allowed = _allowed(table, append_only, never_deleted)
         name = sql.Identifier("public", table)
         statements += [
             sql.SQL("REVOKE ALL ON TABLE {} FROM PUBLIC, {}").format(name, to),
@@ -53,6 +58,14 @@ def apply(*, cursor: CursorWrapper, group: str, append_only: Collection[str]) ->
         ]
     for statement in statements:
         cursor.execute(statement)
+
+
+def _allowed(table: str, append_only: Collection[str], never_deleted: Collection[str]) -> tuple[str, ...]:
+    if table in append_only:
+        return APPEND_ONLY
+    if table in never_deleted:
+        return NEVER_DELETED
+    return READ_ONLY if table in READ_ONLY_TABLES else ORDINARY
 
 
 def _owned(cursor: CursorWrapper, *, kinds: list[str]) -> list[str]:

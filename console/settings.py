@@ -183,7 +183,10 @@ APPEND_ONLY_TABLES = [
     "reconciliation_declaration",
     "reconciliation_bulkitem",
     "reconciliation_bulkoutcome",
+    "reconciliation_approvalmessage",
 ]
+# Tables whose rows the application may add and change, as far as their triggers allow, and never delete.
+NEVER_DELETED_TABLES = ["reconciliation_approvalrequest"]
 
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"

@@ -22,7 +22,7 @@ def open_and_judge(locked: LockedOperation, *, kind: CaseKind, because: str) -> 
     if case is None:
         case = cases.open_case(locked, kind=kind, because=because)
     else:
-        cases.note_new_evidence(case)
+        cases.note_new_evidence(locked, case)
         case = cases.open_case(locked, kind=kind, because=because)
         if case.state == CaseState.RETRYING and kind == CaseKind.UNKNOWN:
             contract = account_of(locked.operation.provider_id).contract
@@ -74,7 +74,7 @@ def judge_by_evidence(locked: LockedOperation, *, known: bool = False) -> None:
     case = cases.open_case_of(locked)
     if case is not None:
         if not known:
-            cases.note_new_evidence(case)
+            cases.note_new_evidence(locked, case)
         cases.judge(locked, case)
     else:
         cases.settle_now(locked, actor=cases.BY_POLICY)

@@ -110,7 +110,7 @@ def attach_file(
             )
         kept = _keep(locked, case, worker, said, content, media_type, name, key, says)
         if case.state != CaseState.RESOLVED:
-            cases.note_new_evidence(case)
+            cases.note_new_evidence(locked, case)
         return Attached(kept.pk, case, replayed=False)
 
 

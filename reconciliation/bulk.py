@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 from django.db import transaction
 from django.db.models import Count
 
+from reconciliation.asked import Asked, check_words
 from reconciliation.bulk_models import (
     BULK_ACTIONS,
     ITEMS_MAX,
@@ -24,7 +25,6 @@ from reconciliation.bulk_models import (
     BulkJob,
     BulkState,
 )
-from reconciliation.decisions import Asked, check_words
 from reconciliation.gathering import judge_now
 from reconciliation.models import Case
 from reconciliation.states import Action, Permission

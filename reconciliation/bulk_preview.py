@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reconciliation import bulk
+from reconciliation.asked import needs_second_person
 from reconciliation.bulk import Wanted
 from reconciliation.bulk_models import BulkDeed, BulkItem, BulkJob
 from reconciliation.bulk_running import sentence_of
@@ -16,8 +17,8 @@ from reconciliation.consequences import Consequences
 from reconciliation.decisions import Asked
 from reconciliation.foreseeing import Choices, foresee
 from reconciliation.gathering import judge_now
-from reconciliation.models import Case
 from reconciliation.lookups import why_not_looked_up
+from reconciliation.models import Case
 from reconciliation.reviewing import consider
 from reconciliation.states import CaseState
 from reconciliation.work_models import CaseClaim
@@ -94,6 +95,8 @@ def _decided(item: BulkItem, wanted: Wanted, now: datetime) -> Foreseen:
     asked: Asked = bulk.decision_of(wanted, item)
     try:
         reviewed = consider(case=case, operation=operation, judged=judged, asked=asked)
+        if reviewed.why_two:
+            raise needs_second_person(asked.action, reviewed.why_two)
     except Refusal as refusal:
         return Foreseen(position=item.position, case=case, why_not=sentence_of(refusal))
     amount = reviewed.amount

@@ -191,6 +191,7 @@ def _act(deed: BulkDeed, job: BulkJob, item: BulkItem, team: str, worker: Worker
                 actor=worker.actor,
                 asked=bulk.asked_of(job, item),
                 actor_name=worker.name,
+                may_ask=False,
             )
             return Came(decision_id=str(decided.answer["decision"]))
         case _:

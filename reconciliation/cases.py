@@ -16,7 +16,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Q, QuerySet
 
-from reconciliation import admission
+from reconciliation import admission, approval_ending
 from reconciliation.accounts import account_of
 from reconciliation.conclusions import (
     AskPerson,
@@ -376,7 +376,7 @@ def _keep_looking(locked: LockedOperation, case: Case, not_before_at: datetime |
     if not waits or (not_before_at is not None and not_before_at > locked.now):
         case.next_lookup_at = due
     # One that is due and waits for its turn keeps its place.
-    if case.state == CaseState.NEEDS_DECISION:
+    if case.state in (CaseState.NEEDS_DECISION, CaseState.AWAITING_APPROVAL):
         # A person was asked; that stands while we look again.
         case.save(update_fields=["next_lookup_at"])
         return
@@ -433,9 +433,22 @@ def hand_to_person(
     _move(locked, case, CaseState.NEEDS_DECISION, need=need, why=why, actor=actor)
 
 
+def await_approval(locked: LockedOperation, case: Case, *, why: str, actor: Actor) -> None:
+    """needs_decision or looking_up → awaiting_approval: a second person is asked. It keeps why people are."""
+    _look_now_and_then(locked, case, account_of(locked.operation.provider_id).contract)
+    _move(locked, case, CaseState.AWAITING_APPROVAL, need=case.need, why=why, actor=actor)
+
+
+def back_from_approval(locked: LockedOperation, case: Case, *, why: str, actor: Actor = BY_POLICY) -> None:
+    """awaiting_approval → needs_decision: the request ended without being carried out, or was overtaken."""
+    need = Need(case.need) if case.need else Need.APPROVAL_ENDED
+    hand_to_person(locked, case, need, why=why, actor=actor)
+
+
 def resolve(locked: LockedOperation, case: Case, resolution: Resolution, *, actor: Actor) -> None:
     """Close the case. Its operation has been settled, or stays as it was (conflicts after the fact)."""
     before = case.state
+    _void_approval(locked, case, before, f"The case was resolved as {resolution}.", actor)
     case.state, case.resolution, case.resolved_at = CaseState.RESOLVED, resolution, locked.now
     case.need, case.parked_because, case.next_lookup_at = "", "", None
     case.snoozed_until_at = None
@@ -450,11 +463,21 @@ def resolve(locked: LockedOperation, case: Case, resolution: Resolution, *, acto
     _append(locked, case, "case.resolved", actor, after, "")
 
 
-def note_new_evidence(case: Case) -> None:
-    """A new distinct piece of evidence came: whoever is deciding saw less, and who put it off as well."""
+def note_new_evidence(locked: LockedOperation, case: Case, *, looked_up: bool = False) -> None:
+    """A new distinct piece of evidence came: whoever is deciding saw less, and who put it off as well.
+
+    What a second person was asked about, or has approved and nobody has sent, is void by it: it was asked on
+    other evidence. `looked_up`: a lookup told it, as one does before a retry; what follows from it for a
+    retry that is approved is what the policy concludes (`retries.after_lookup`).
+    """
     case.version += 1
     case.snoozed_until_at = None
     case.save(update_fields=["version", "snoozed_until_at"])
+    why = "New evidence came that wasn’t there when the second person was asked."
+    if case.state == CaseState.AWAITING_APPROVAL:
+        back_from_approval(locked, case, why=why)
+    elif case.state == CaseState.RETRYING and not looked_up and approval_ending.open_of_case(case.pk):
+        hand_to_person(locked, case, Need.GRANT_ENDED, why=why)
 
 
 def _by_policy(actor: Actor) -> str:
@@ -485,6 +508,9 @@ def _move(
         # What was granted was granted for what was known then.
         settling.end_grants(locked.operation, GrantState.VOID, locked, why)
         refresh_outcome_pause(locked.locked_run)
+    # Into retrying, from an approval, only what was approved leads.
+    if state not in (before, CaseState.RETRYING):
+        _void_approval(locked, case, before, why, actor)
     if state == CaseState.NEEDS_DECISION:
         case.needs_decision_since_at = case.needs_decision_since_at or locked.now
     case.parked_because = why[:BECAUSE_LENGTH_MAX] if need == Need.PARKED else ""
@@ -496,6 +522,12 @@ def _move(
     if changed:
         after: dict[str, Any] = {"from": before, "state": str(state), "need": str(need)}
         _append(locked, case, "case.moved", actor, after, why)
+
+
+def _void_approval(locked: LockedOperation, case: Case, before: str, why: str, actor: Actor) -> None:
+    """What a case has moved away from, nobody approves any more, and what was approved isn't sent."""
+    if before in (CaseState.AWAITING_APPROVAL, CaseState.RETRYING):
+        approval_ending.void_for_case(case_id=case.pk, because=why, actor=actor, now=locked.now)
 
 
 def _append(

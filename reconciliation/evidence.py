@@ -92,5 +92,5 @@ def attach(
             says_digest=says,
         )
         if case.state != CaseState.RESOLVED:
-            cases.note_new_evidence(case)
+            cases.note_new_evidence(locked, case)
         return Attached(kept.pk, case, replayed=False)

@@ -45,7 +45,7 @@ INFORMATIVE = tuple(
 SHOWS_OURS = (FindingKind.FOUND, FindingKind.PENDING, FindingKind.MISMATCH, FindingKind.SEVERAL)
 SHOWS_NOTHING = (FindingKind.NOT_FOUND, FindingKind.CANDIDATE)
 # What a rule can follow from; it is read before what only says that nobody knows.
-_TELLING = [Claim.RECEIPT, Claim.REJECTION, Claim.NOT_SENT, Claim.FINDING]
+TELLING = [Claim.RECEIPT, Claim.REJECTION, Claim.NOT_SENT, Claim.FINDING]
 # One operation rarely has ten pieces of evidence; a worker that reports in a loop must not make us read all.
 EVIDENCE_READ_MAX = 500
 
@@ -119,11 +119,18 @@ def _read(run: Run, operation: Operation) -> Rows:
 
 
 def judge_now(
-    *, run: Run, operation: Operation, case: Case | None, now: datetime, rows: Rows | None = None
+    *,
+    run: Run,
+    operation: Operation,
+    case: Case | None,
+    now: datetime,
+    rows: Rows | None = None,
+    undecided: bool = False,
 ) -> Judged:
     """Gather the facts of an operation and its case (None: as if one were opened now) and assess them.
 
     `rows`: what the caller has read already. Whoever judges under a lock lets them be read here.
+    `undecided`: as if the decision that the case waits for, or carries out, were still to be made.
     """
     account = account_of(operation.provider_id)
     evidence = list(
@@ -131,7 +138,7 @@ def judge_now(
         .select_related("attempt")
         # Up to 64 KiB each, and no rule looks into it.
         .defer("body")
-        .annotate(tells=Q(claim__in=_TELLING))
+        .annotate(tells=Q(claim__in=TELLING))
         .order_by("-tells", "-recorded_at", "-id")[:EVIDENCE_READ_MAX]
     )
     facts = gather_facts(
@@ -143,15 +150,23 @@ def judge_now(
         rows=rows or _read(run, operation),
         now=now,
     )
+    if undecided:
+        facts = replace(facts, case_state=CaseState.NEEDS_DECISION, grant_open="", grant_ends_at=None)
     assessment = assess(facts, account.contract, now)
-    says = canonicalise({"evidence": sorted({one.digest for one in evidence}), **assessment.digested()})
     return Judged(
         facts=facts,
         contract=account.contract,
         account=account,
         assessment=assessment,
-        evidence_digest=says.digest,
+        evidence_digest=says_digest(evidence, assessment),
     )
+
+
+def says_digest(evidence: Sequence[Evidence], assessment: Assessment) -> str:
+    """What a decision names: distinct evidence, answers and permissions, not how often or when we looked."""
+    return canonicalise(
+        {"evidence": sorted({one.digest for one in evidence}), **assessment.digested()}
+    ).digest
 
 
 def gather_facts(

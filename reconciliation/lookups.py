@@ -215,7 +215,7 @@ def record_finding(*, asked: Asked, finding: Finding, asked_by: str) -> Came:
         if ours:
             case.lookup_claim, case.lookup_claimed_until_at = "", None
         if open_question and not known:
-            cases.note_new_evidence(case)
+            cases.note_new_evidence(locked, case, looked_up=True)
         if not (ours and open_question):
             case.save(update_fields=["lookup_claim", "lookup_claimed_until_at"])
             return Came()

@@ -7,9 +7,10 @@ from its operation, all of it immutable, so that a queue page is one index scan.
 from __future__ import annotations
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
+import reconciliation.approval_models
 import reconciliation.attachment_models
 import reconciliation.bulk_models
 import reconciliation.webhook_models
@@ -195,6 +196,12 @@ class Decision(models.Model):
     reference = models.CharField(max_length=300, blank=True)
     evidence = models.ForeignKey(Evidence, null=True, on_delete=models.PROTECT)
     grant = models.OneToOneField(Grant, null=True, on_delete=models.PROTECT, related_name="decision")
+    # Where it took two: the request, and the second person. The decision is the requester's.
+    approval = models.OneToOneField(
+        "reconciliation.ApprovalRequest", null=True, on_delete=models.PROTECT, related_name="decision"
+    )
+    approver = models.CharField(max_length=NAME_LENGTH, blank=True, db_default="")
+    approver_name = models.CharField(max_length=NAME_LENGTH, blank=True, db_default="")
     # The caller's key, and a digest of everything asked under it: the same again gets the same answer.
     idempotency_key = models.CharField(max_length=100)
     content_digest = models.CharField(max_length=DIGEST_LENGTH)
@@ -205,6 +212,11 @@ class Decision(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["actor", "idempotency_key"], name="decision_key_once_per_actor"),
             models.CheckConstraint(condition=one_of("action", Action), name="decision_action_known"),
+            models.CheckConstraint(
+                condition=Q(approval__isnull=True, approver="")
+                | Q(approval__isnull=False) & ~Q(approver="") & ~Q(approver=F("actor")),
+                name="decision_approved_by_another",
+            ),
         ]
         indexes = [models.Index(fields=["case", "made_at"], name="decision_of_case")]
 

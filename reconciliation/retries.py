@@ -10,7 +10,9 @@ import structlog
 from django.db import transaction
 from django.db.models import QuerySet
 
-from reconciliation import cases, effective, fencing, place
+from reconciliation import approval_ending, approving, cases, effective, fencing, place
+from reconciliation.approval_kinds import content_of
+from reconciliation.approval_models import ApprovalRequest, ApprovalState
 from reconciliation.gathering import Judged, judge_now
 from reconciliation.models import Case, Decision, Lookup
 from reconciliation.policy import assess
@@ -93,17 +95,17 @@ def after_lookup(locked: LockedOperation, case: Case, lookup: Lookup, *, known: 
 def grant_retry(locked: LockedOperation, case: Case, decision: Decision, judged: Judged) -> Grant | None:
     """Make the single-use grant of a retry decision, if the policy still allows it; else ask a person."""
     facts, contract = judged.facts, judged.contract
-    # The same question as when it was decided: whether one person may have it repeated, now.
-    undecided = replace(facts, case_state=CaseState.NEEDS_DECISION, grant_open="", grant_ends_at=None)
-    status = assess(undecided, contract, locked.now).action(Action.RETRY)
-    if status is None or status.permission is not Permission.ALLOWED:
-        why = status.sentence if status else "the operation is settled"
+    approval = decision.approval
+    why = _why_not_granted(locked, judged, approval)
+    if why:
         cases.hand_to_person(locked, case, _need_now(judged), why=why)
         return None
     not_before = max(locked.now, silent_at(facts) or locked.now)
     not_after = not_before + GRANT_LIFETIME
     starts_by = contract.repeat_starts_by(facts.first_sent_at) if facts.first_sent_at else None
-    if starts_by is not None:
+    if approval is not None:
+        not_after = min(not_after, approval.expires_at)
+    elif starts_by is not None:
         not_after = min(not_after, starts_by)
     if not_after <= not_before:
         cases.hand_to_person(locked, case, Need.GRANT_ENDED, why="the key's window has closed")
@@ -115,6 +117,7 @@ def grant_retry(locked: LockedOperation, case: Case, decision: Decision, judged:
         not_after_at=not_after,
         actor=Actor(ActorKind(decision.actor_kind), decision.actor, decision.actor_role),
         reason=decision.reason,
+        approval_digest=approval.content_digest if approval is not None else "",
     )
     Decision.objects.filter(pk=decision.pk, grant__isnull=True).update(grant=grant)
     case.next_lookup_at = None
@@ -122,6 +125,21 @@ def grant_retry(locked: LockedOperation, case: Case, decision: Decision, judged:
     if grant.executor == Executor.CONSOLE:
         wake_after_commit("send_granted", grant.pk)
     return grant
+
+
+def _why_not_granted(locked: LockedOperation, judged: Judged, approval: ApprovalRequest | None) -> str:
+    """Why the retry may not be granted now: the same question as when it was decided; "" if it may."""
+    if approval is not None:
+        why = approving.still_stands(approval)
+        if why:
+            return why
+    undecided = replace(judged.facts, case_state=CaseState.NEEDS_DECISION, grant_open="", grant_ends_at=None)
+    status = assess(undecided, judged.contract, locked.now).action(Action.RETRY)
+    if status is None:
+        return "the operation is settled"
+    enough = Permission.ALLOWED if approval is None else Permission.SECOND_PERSON
+    # What two people may do is also what one may.
+    return "" if status.permission in (Permission.ALLOWED, enough) else status.sentence
 
 
 def _need_now(judged: Judged) -> Need:
@@ -147,13 +165,37 @@ def why_outdated(locked: LockedOperation, grant: Grant) -> str:
     if grant.executor == Executor.CONSOLE and not judged.account.console_can_send:
         return f"the console doesn't send for {judged.account.title} now."
     if grant.approval_digest:
-        return ""
+        return _why_approval_outdated(locked, grant, judged)
     key, sentence, _ = key_protection(facts, contract, locked.now)
     if key is not Truth.YES:
         return sentence
     starts_by = contract.repeat_starts_by(facts.first_sent_at) if facts.first_sent_at else None
     late = starts_by is None or locked.now > starts_by
     return "too little of the key's window is left for a request to arrive in time." if late else ""
+
+
+def _why_approval_outdated(locked: LockedOperation, grant: Grant, judged: Judged) -> str:
+    """Why what two people permitted may not be sent now: whoever approved may not any more, or it changed."""
+    approval = ApprovalRequest.objects.filter(decision__grant=grant).first()
+    if approval is None or approval.content_digest != grant.approval_digest:
+        return "no approval of this content is on record."
+    why = _why_not_granted(locked, judged, approval)
+    if why:
+        return why
+    agreed = content_of(approval)["facts"]
+    pin = judged.account.pin
+    now = (pin.adapter, pin.endpoint, pin.region, pin.credential_fingerprint)
+    if now != tuple(agreed[name] for name in ("account_version", "endpoint", "region", "credential")):
+        return "the provider account isn’t the one that was approved."
+    return ""
+
+
+def note_used(locked: LockedOperation, grant: Grant) -> None:
+    """A grant was consumed: what two people permitted is carried out with it, once."""
+    if not grant.approval_digest:
+        return
+    approval = ApprovalRequest.objects.select_for_update().get(decision__grant=grant)
+    approval_ending.end(approval, ApprovalState.CARRIED_OUT, actor=approval_ending.BY_TIME, now=locked.now)
 
 
 def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: str) -> Go:
@@ -165,6 +207,7 @@ def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: s
             token=token,
             attempt_id=attempt_id,
             why_outdated=why_outdated,
+            note_used=note_used,
         )
     except GrantOutdated as refusal:
         _take_back(operation_id, refusal.sentence)
@@ -195,7 +238,10 @@ def send_granted(*, grant_id: str) -> str:
     asked_at = elapsed_seconds()
     try:
         go = begin_repeat_by_console(
-            grant_id=grant_id, attempt_id=f"console-{grant_id}", why_outdated=why_outdated
+            grant_id=grant_id,
+            attempt_id=f"console-{grant_id}",
+            why_outdated=why_outdated,
+            note_used=note_used,
         )
     except Refusal as refusal:
         if isinstance(refusal, GrantOutdated):

@@ -7,21 +7,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reconciliation.decisions import (
+from reconciliation.asked import (
     Asked,
-    Forbidden,
     GivenReceipt,
     check_words,
     locked_refusal,
     match_given,
-    needs_second_person,
+    receipt_named,
     receipt_on_record,
-    refuse_stale,
     require_console_may_send,
+    why_two,
 )
+from reconciliation.decisions import refuse_stale
 from reconciliation.gathering import Judged
 from reconciliation.models import Case
 from reconciliation.permissions import ActionStatus
+from reconciliation.persons import Forbidden
 from reconciliation.states import Action, Permission
 from runs.actors import Actor, ActorKind
 from runs.models import Operation
@@ -31,9 +32,13 @@ from runs.states import Executor
 
 @dataclass(frozen=True, kw_only=True)
 class Reviewed:
-    """A decision that would be recorded if it were now. `reference` and `amount` are the receipt's."""
+    """A decision that would be recorded if it were now. `reference` and `amount` are the receipt's.
+
+    `why_two`: why a second person would be asked instead, in a sentence; "" if one is enough.
+    """
 
     status: ActionStatus
+    why_two: str = ""
     reference: str = ""
     evidence_id: str = ""
     amount: Money | None = None
@@ -53,24 +58,28 @@ def consider(*, case: Case, operation: Operation, judged: Judged, asked: Asked) 
     status = judged.assessment.action(asked.action)
     if status is None or status.permission is Permission.LOCKED:
         raise locked_refusal(asked.action, status)
+    why = why_two(operation, judged, status, asked)
     if asked.action == Action.CONFIRM:
-        return _review_receipt(operation, judged, status, asked.receipt or GivenReceipt())
-    if status.permission is Permission.SECOND_PERSON:
-        raise needs_second_person(status)
+        return _review_receipt(operation, judged, status, asked.receipt or GivenReceipt(), why)
     if asked.action == Action.RETRY and asked.executor == Executor.CONSOLE:
         require_console_may_send(operation, judged)
-    return Reviewed(status=status)
+    return Reviewed(status=status, why_two=why)
 
 
 def _review_receipt(
-    operation: Operation, judged: Judged, status: ActionStatus, given: GivenReceipt
+    operation: Operation, judged: Judged, status: ActionStatus, given: GivenReceipt, why: str
 ) -> Reviewed:
-    if not given.body:
-        receipt = receipt_on_record(operation, judged, status, given)
+    if given.body:
+        match = match_given(operation, judged, given)
+        reference = match.receipt.reference or given.reference
+        return Reviewed(status=status, why_two=why, reference=reference, amount=match.receipt.amount)
+    if not why:
+        receipt = receipt_on_record(operation, judged, given)
         return Reviewed(status=status, reference=receipt.reference, evidence_id=receipt.evidence_id)
-    if status.permission is Permission.SECOND_PERSON and not status.receipt_unlocks:
-        raise needs_second_person(status)
-    match = match_given(operation, judged, given)
-    if not match.matches:
-        raise needs_second_person(status, "The receipt given doesn't match: " + " ".join(match.problems))
-    return Reviewed(status=status, reference=match.receipt.reference, amount=match.receipt.amount)
+    named = receipt_named(operation, judged, status, given)
+    return Reviewed(
+        status=status,
+        why_two=why,
+        reference=named.reference if named is not None else given.reference,
+        evidence_id=named.evidence_id if named is not None else "",
+    )

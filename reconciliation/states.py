@@ -64,6 +64,8 @@ class Need(StrEnum):
     CONFLICT = "conflict"
     # A granted retry ended unused.
     GRANT_ENDED = "grant_ended"
+    # A second person was asked before the policy asked anybody, and refused or didn't answer.
+    APPROVAL_ENDED = "approval_ended"
 
 
 class Action(StrEnum):

@@ -20,6 +20,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet, Sum
 
 from reconciliation import (
     admission,
+    approvals,
     bulk_running,
     cases,
     claiming,
@@ -70,6 +71,7 @@ class Swept:
     cases_judged: int
     versions_missing: int
     bulks_called: int
+    approvals_expired: int
 
 
 def sweep() -> Swept:
@@ -86,6 +88,9 @@ def sweep() -> Swept:
         cases_judged=_each("judge", _cases_that_nobody_moves, _judge, now),
         versions_missing=_each("version", _versions_missing, _pause_for_version, now),
         bulks_called=_each("run_bulk", bulk_running.stalled, bulk_running.call_again, now),
+        approvals_expired=_each(
+            "expire_approval", _approvals_over, lambda pk: approvals.expire(approval_id=pk), now
+        ),
     )
 
 
@@ -235,6 +240,11 @@ def _runs_to_take_in(now: datetime, failing: Failing) -> list[str]:
 def _grants_over(now: datetime, failing: Failing) -> list[str]:
     over = Grant.objects.filter(state=GrantState.OPEN, not_after_at__lt=now).exclude(pk__in=failing)
     return list(over.order_by("not_after_at").values_list("pk", flat=True)[:BATCH_MAX])
+
+
+def _approvals_over(now: datetime, failing: Failing) -> list[str]:
+    over = approvals.overdue(now).exclude(pk__in=failing)
+    return list(over.values_list("pk", flat=True)[:BATCH_MAX])
 
 
 def _cases_that_nobody_moves(now: datetime, failing: Failing) -> list[str]:

@@ -8,7 +8,6 @@ ends by itself. With `assigning` the only writer of `CaseClaim`, and of `CasePre
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final
 
@@ -16,8 +15,9 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Least
 
-from reconciliation.decisions import Forbidden, find_case
+from reconciliation.decisions import find_case
 from reconciliation.models import Case
+from reconciliation.persons import Forbidden, Worker
 from reconciliation.states import CaseState, TakenAs
 from reconciliation.work_models import CaseClaim, CasePresence
 from runs import audit
@@ -27,6 +27,34 @@ from runs.journal.evidence import storable_text
 from runs.locking import database_now
 from runs.models import NAME_LENGTH
 from runs.refusals import Invalid, Refusal
+
+__all__ = [
+    "CLAIM_SECONDS",
+    "LEFT_SECONDS",
+    "PRESENCE_KEPT_SECONDS",
+    "PRESENT_MAX",
+    "PRESENT_SECONDS",
+    "REASON_LENGTH_MAX",
+    "REASON_LENGTH_MIN",
+    "UNUSED_SECONDS_MAX",
+    "CaseSettled",
+    "CaseTaken",
+    "ClaimGone",
+    "Worker",
+    "append_event",
+    "be_there",
+    "claim_case",
+    "claim_of",
+    "leave",
+    "live_claims",
+    "lock_open",
+    "present_at",
+    "put_claim",
+    "release",
+    "require_person",
+    "take_over",
+    "taken",
+]
 
 # Long enough to phone a provider, short enough that a colleague needn't ask who went home.
 CLAIM_SECONDS: Final = 600
@@ -62,14 +90,6 @@ class ClaimGone(Refusal):
     """The person's claim isn't theirs any more: it ended, or a colleague took it over."""
 
     word: ClassVar[str] = "claim_gone"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Worker:
-    """The person who works, as the audit log names them and as colleagues do."""
-
-    actor: Actor
-    name: str = ""
 
 
 def live_claims(now: datetime) -> QuerySet[CaseClaim]:

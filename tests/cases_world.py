@@ -165,7 +165,13 @@ def asked(case: Case, action: Action, **fields: Any) -> Asked:
 
 
 def decide(
-    case: Case, action: Action, *, actor: Actor = PERSON, team: str | None = TEAM, **fields: Any
+    case: Case,
+    action: Action,
+    *,
+    actor: Actor = PERSON,
+    team: str | None = TEAM,
+    may_ask: bool = True,
+    **fields: Any,
 ) -> Decided:
     return decisions.decide(
         case_id=case.pk,
@@ -173,6 +179,7 @@ def decide(
         actor=actor,
         asked=asked(case, action, **fields),
         actor_name=actor.id.removeprefix("person:").title(),
+        may_ask=may_ask,
     )
 
 

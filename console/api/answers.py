@@ -369,6 +369,20 @@ class DecisionAnswer(Shape):
     replayed: bool
 
 
+class ApprovalAsked(Shape):
+    """The decision takes a second person, who is asked; `approval` is the request, `why` says why two."""
+
+    approval: str
+    action: str
+    why: str
+    expires_at: str
+    expires_in_ms: int
+    case: CaseMoved
+    operation: OperationShort
+    run: RunState
+    replayed: bool
+
+
 class LookupAsked(Shape):
     case: CaseMoved
     next_lookup_at: str | None

@@ -32,7 +32,7 @@ IdempotencyKey = Annotated[
 _DECISION: dict[str, Any] = call(
     scopes=DECIDE,
     deed=Deed.DECIDE,
-    answers={200: answers.DecisionAnswer},
+    answers={200: answers.DecisionAnswer, 202: answers.ApprovalAsked},
     words=("not_found", "decision_stale", "action_locked", "idempotency_key_reused"),
 )
 
@@ -130,7 +130,8 @@ def _decide(
             **more,
         ),
     )
-    return answered(200, {**decided.answer, "replayed": decided.replayed})
+    # 202: a second person is asked, and the case waits for their answer.
+    return answered(202 if decided.approval else 200, {**decided.answer, "replayed": decided.replayed})
 
 
 @router.post(

@@ -141,6 +141,32 @@ WORDS: dict[str, Word] = {
         "The operation holds no amount",
         "It was spent, freed, or never reserved.",
     ),
+    "approval_pending": Word(
+        409,
+        "A second person is asked for this already",
+        "`approval` is the request, `by` who made it, `expires_at` until when it can be answered.",
+    ),
+    "approval_answered": Word(
+        409,
+        "The request has its answer",
+        "`state` says which, `by` and `at` whose and when, `comment` why. Nothing was changed by this call.",
+    ),
+    "approval_expired": Word(
+        409,
+        "The request's time is over",
+        "Nobody answered it in time, and nothing was done: expiry never approves. Ask anew.",
+    ),
+    "approval_void": Word(
+        409,
+        "What the request is about has changed",
+        "`changed` says what. Nothing was done. Read what it is about as it stands now, and ask anew.",
+    ),
+    "own_approval": Word(
+        403,
+        "The one who asked can't answer",
+        "The same human being is behind both, whatever account or token they use. An attempt to approve is "
+        "on record.",
+    ),
     "operations_open": Word(
         409,
         "The run has unsettled calls",

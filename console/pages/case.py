@@ -136,6 +136,8 @@ def _record(viewer: Viewer, read: CaseRead, form: DecisionForm, action: Action) 
         asked=form.asked(action, idempotency_key=idempotency_key_of(form)),
         actor_name=viewer.name,
     )
+    if decided.approval:
+        return HttpResponseRedirect(reverse("case", args=[read.case.pk]) + "#decision")
     target = reverse("case", args=[read.case.pk], query={"decided": decided.answer["decision"]})
     return HttpResponseRedirect(target)
 

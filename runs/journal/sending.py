@@ -70,6 +70,16 @@ class AttemptEnded(Refusal):
 
 # Whether an open grant still stands: "" if so, else the sentence that says why not. Asked under the lock.
 Standing = Callable[[LockedOperation, Grant], str]
+# Told, in the same transaction, that an open grant was used.
+Used = Callable[[LockedOperation, Grant], None]
+
+
+@dataclass(frozen=True)
+class ByGrant:
+    """What whoever sends by a grant knows of it beside the journal: asked before it is used, told after."""
+
+    why_outdated: Standing | None
+    note_used: Used | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +104,13 @@ def begin_send(
     token: str,
     attempt_id: str,
     why_outdated: Standing | None = None,
+    note_used: Used | None = None,
 ) -> Go:
     """Commit sent_unknown and a new attempt, and say go; or refuse, having changed nothing.
 
     The same attempt id again, while it is open and the token valid, says go with less time. `why_outdated`
-    is asked before a grant is consumed, for what the journal doesn't know of (`GrantOutdated`). Raises
+    is asked before a grant is consumed, for what the journal doesn't know of (`GrantOutdated`), and
+    `note_used` is told afterwards. Raises
     `StaleToken`, `RunPaused`, `RunEnded`, `NotSendable`, `StartWindowPassed`, `AttemptEnded`, `NotFound`,
     and `SendingFrozen` after a restore.
     A budget that would be exceeded, or an approval that has ended, pauses the run first. Owns its
@@ -112,7 +124,7 @@ def begin_send(
         return go
     with transaction.atomic(durable=True):
         locked = lock_operation(operation_id=operation_id, team=team)
-        answer = _decide_slowly(locked, asked, why_outdated)
+        answer = _decide_slowly(locked, asked, ByGrant(why_outdated, note_used))
     # A pause is kept: the refusal is raised after its commit.
     if isinstance(answer, Refusal):
         raise answer
@@ -153,9 +165,7 @@ def _try_statement(asked: dict[str, Any]) -> Go | None:
     )
 
 
-def _decide_slowly(
-    locked: LockedOperation, asked: dict[str, Any], why_outdated: Standing | None
-) -> Go | Refusal:
+def _decide_slowly(locked: LockedOperation, asked: dict[str, Any], by_grant: ByGrant) -> Go | Refusal:
     run, operation = locked.run, locked.operation
     if run.state in RUN_ENDED:
         raise RunEnded(f"Run {run.id} is {run.state}.", run=run.id, state=run.state)
@@ -169,7 +179,7 @@ def _decide_slowly(
             f"Operation {operation.pk} is {operation.state}.", reason="settled", state=operation.state
         )
     if operation.state == OperationState.SENT_UNKNOWN:
-        return _go_by_grant(locked, Executor.AGENT, asked["attempt_id"], asked["token"], why_outdated)
+        return _go_by_grant(locked, Executor.AGENT, asked["attempt_id"], asked["token"], by_grant)
     _refuse_blocked(locked)
     paused = _pause_before_sending(locked)
     if paused is not None:
@@ -269,10 +279,16 @@ def _exceeds_budget(run: Run, operation: Operation) -> bool:
     return run.budget_reserved_minor + run.budget_spent_minor + run.budget_held_minor + minor > limit
 
 
-def begin_repeat_by_console(*, grant_id: str, attempt_id: str, why_outdated: Standing | None = None) -> Go:
+def begin_repeat_by_console(
+    *,
+    grant_id: str,
+    attempt_id: str,
+    why_outdated: Standing | None = None,
+    note_used: Used | None = None,
+) -> Go:
     """Consume a grant whose executor is the console, and say go to its own sender. Owns its transaction.
 
-    `why_outdated` as for `begin_send`.
+    `why_outdated` and `note_used` as for `begin_send`.
 
     A pause for the outcome is what the grant answers; one for frozen sending stands against it, as does the
     end of the run: whoever granted the repeat did so for a run that was to go on.
@@ -291,7 +307,8 @@ def begin_repeat_by_console(*, grant_id: str, attempt_id: str, why_outdated: Sta
         refuse_frozen(locked.operation.provider_id)
         again = Attempt.objects.filter(operation=locked.operation, attempt_id=attempt_id).first()
         if again is None:
-            return _go_by_grant(locked, Executor.CONSOLE, attempt_id, "", why_outdated)
+            by_grant = ByGrant(why_outdated, note_used)
+            return _go_by_grant(locked, Executor.CONSOLE, attempt_id, "", by_grant)
         if again.executor == Executor.CONSOLE and again.grant_id != grant_id:
             raise AttemptEnded(f"Attempt {attempt_id} was made by another grant.", outcome=again.outcome)
         return _go_again(locked, again, "")
@@ -302,7 +319,7 @@ def _go_by_grant(
     executor: Executor,
     attempt_id: str,
     token: str,
-    why_outdated: Standing | None,
+    by_grant: ByGrant,
 ) -> Go:
     """sent_unknown → sent_unknown: one more attempt with the same key and bytes, by a single-use grant."""
     operation, now = locked.operation, locked.now
@@ -315,7 +332,7 @@ def _go_by_grant(
             state=operation.state,
         )
     _refuse_grant(locked, grant)
-    why = "" if why_outdated is None else why_outdated(locked, grant)
+    why = "" if by_grant.why_outdated is None else by_grant.why_outdated(locked, grant)
     if why:
         raise GrantOutdated(f"Grant {grant.pk} doesn't hold any more: {why}", reason="grant_void")
     consumed = Grant.objects.filter(pk=grant.pk, state=GrantState.OPEN).update(
@@ -324,6 +341,8 @@ def _go_by_grant(
     if consumed != 1:
         raise NotSendable(f"Grant {grant.pk} is used.", reason="grant_void")
     attempt = _mint_attempt(locked, grant, executor, attempt_id, token)
+    if by_grant.note_used is not None:
+        by_grant.note_used(locked, grant)
     return _go(operation, attempt, start_within_ms=attempt.start_within_ms, replayed=False)
 
 

@@ -43,6 +43,7 @@ class Command(DjangoMigrate):
                         cursor=cursor,
                         group=settings.RECOURSE_APP_GROUP,
                         append_only=settings.APPEND_ONLY_TABLES,
+                        never_deleted=settings.NEVER_DELETED_TABLES,
                     )
             except LookupError as error:
                 raise CommandError(

@@ -53,6 +53,7 @@ NEEDS: Final[dict[Need, str]] = {
     Need.PARKED: "The lookups keep failing",
     Need.CONFLICT: "The evidence contradicts itself",
     Need.GRANT_ENDED: "A granted retry wasn’t used",
+    Need.APPROVAL_ENDED: "A second person didn’t consent",
 }
 RESOLUTIONS: Final[dict[Resolution, Badge]] = {
     Resolution.CONFIRMED: Badge(word="Confirmed", icon="circle-check", tone="green"),

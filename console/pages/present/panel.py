@@ -29,8 +29,8 @@ from console.pages.shapes import (
 )
 from console.pages.shapes import DecisionForm as FormView
 from console.queries.cases import CaseRead
+from reconciliation.asked import REASON_LENGTH_MIN, ActionLocked, require_console_may_send
 from reconciliation.conclusions import matching_references
-from reconciliation.decisions import REASON_LENGTH_MIN, ActionLocked, require_console_may_send
 from reconciliation.foreseeing import Choices
 from reconciliation.models import Decision
 from reconciliation.permissions import ActionStatus

@@ -1,0 +1,42 @@
+"""People with logins, as four eyes need them: real accounts, each a human being of its own unless said."""
+
+from __future__ import annotations
+
+from console.access import person_actor
+from console.models import Person, Role
+from reconciliation.persons import Worker
+from runs.actors import Actor
+from tests.factories import TEAM, make_team
+
+
+def make_person(username: str, *roles: Role, team: str = TEAM, same_human_as: Person | None = None) -> Person:
+    """An account with these roles in the team; found again by its name."""
+    person, _ = Person.objects.get_or_create(username=username)
+    person.roles = sorted(str(role) for role in roles)
+    if same_human_as is not None:
+        person.principal = same_human_as.principal
+    person.save()
+    person.teams.set([make_team(team)])
+    return person
+
+
+def worker_of(person: Person) -> Worker:
+    """The person as the domain knows whoever acts."""
+    return Worker(actor=person_actor(person), name=person.username.title())
+
+
+def operator(username: str = "maya", *, team: str = TEAM) -> Worker:
+    return worker_of(make_person(username, Role.OPERATOR, team=team))
+
+
+def approver(username: str = "dana", *, team: str = TEAM) -> Worker:
+    return worker_of(make_person(username, Role.APPROVER, team=team))
+
+
+def operator_actor(username: str = "maya") -> Actor:
+    return operator(username).actor
+
+
+def person_of(worker: Worker) -> Person:
+    """The account behind a worker."""
+    return Person.objects.get(pk=int(worker.actor.id.removeprefix("person:")))
