@@ -5,12 +5,22 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from celery import Celery
+from celery import Celery, Task
 from celery.signals import beat_init, setup_logging, worker_init, worker_process_init
+from structlog.contextvars import bound_contextvars
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
 
-app = Celery("recourse")
+
+class NamedTask(Task[Any, Any]):
+    """A task whose log lines say which it is, whatever logs them."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with bound_contextvars(task=self.name, task_id=self.request.id or ""):
+            return super().__call__(*args, **kwargs)
+
+
+app = Celery("recourse", task_cls=NamedTask)
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
