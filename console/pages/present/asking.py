@@ -77,8 +77,13 @@ def _backlog(backlog: BacklogHealth) -> Phrase:
         parts = (*parts, f"; {capped(backlog.later, backlog.count_max - 1)} later")
     if backlog.seconds_left is not None:
         left = span(timedelta(seconds=backlog.seconds_left))
-        parts = (*parts, f"; about {left} at {backlog.looked_up_per_second:.1f} a second")
+        parts = (*parts, f"; about {left} at {_pace(backlog.looked_up_per_second)}")
     return parts
+
+
+def _pace(per_second: float) -> str:
+    """How fast lookups go, by the minute where a second has hardly one: "3.4 a second", "2 a minute"."""
+    return f"{per_second:.1f} a second" if per_second >= 0.5 else f"{per_second * 60:.0f} a minute"
 
 
 def held_badge(listed: Listed, account: ProviderAccount) -> tuple[Badge, str] | None:

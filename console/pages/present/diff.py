@@ -52,7 +52,7 @@ def _records(read: CaseRead) -> list[tuple[dict[str, Any], str]]:
 
 
 def _diff(read: CaseRead, record: dict[str, Any], source: str) -> DiffView:
-    rows = [_row(one) for one in record["comparisons"] if isinstance(one, dict)]
+    rows = [_row(one) for one in _compared(record)]
     if not record.get("named"):
         rows.insert(
             0,
@@ -93,6 +93,24 @@ def _diff(read: CaseRead, record: dict[str, Any], source: str) -> DiffView:
         standing=standing,
         standing_icon=standing_icon,
     )
+
+
+def _compared(record: dict[str, Any]) -> list[dict[str, Any]]:
+    """What is compared, each once: a member that holds nothing but the amount is said by the amount."""
+    compared = [one for one in record["comparisons"] if isinstance(one, dict)]
+    amounts = [one for one in compared if one.get("path") == "amount"]
+    for whole in amounts:
+        ours, theirs = (_money(str(whole.get(side))) for side in ("intended", "seen"))
+        if ours is not None and theirs is not None:
+            bare = (str(ours.minor), str(theirs.minor), whole.get("same"))
+            compared = [
+                one
+                for one in compared
+                if one is whole
+                or one.get("answer_path") != whole.get("answer_path")
+                or (one.get("intended"), one.get("seen"), one.get("same")) != bare
+            ]
+    return compared
 
 
 def _standing(read: CaseRead, record: dict[str, Any]) -> tuple[str, Phrase]:

@@ -78,7 +78,7 @@ def environment_page(
         # They belong to no team that this journal knows, so not to everybody.
         orphans=() if why_not else tuple(_orphan(one) for one in read.orphans),
         orphans_note=_orphans_note(read),
-        orphans_closed=why_not,
+        orphans_closed=_CLOSED if why_not and read.orphans else "",
     )
 
 
@@ -176,6 +176,9 @@ def _listed(read: AccountRead) -> str:
             return f"not whole yet: {counts}" if back.listing_failures_count else "not listed yet"
         case ListingState.NOT_OFFERED:
             return "can’t be listed"
+
+
+_CLOSED: Final = "They belong to no team that this journal knows, so only administrators see them."
 
 
 def _orphans_note(read: EnvironmentRead) -> str:

@@ -264,7 +264,7 @@ def _source(source: Source) -> SourceView:
         text=source.source.removeprefix("https://"),
         href=source.source if _can_be_opened(source.source) else "",
         read_on=source.read_on.isoformat(),
-        note=source.note,
+        note=source.note[:1].upper() + source.note[1:],
     )
 
 

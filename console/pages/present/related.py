@@ -15,7 +15,7 @@ from reconciliation.states import CaseKind, CaseState, Resolution
 
 _WORDS: Final[dict[Why, str]] = {
     Why.OPERATION: "Same operation",
-    Why.PAYLOAD: "Same payload: another operation asks for exactly the same",
+    Why.PAYLOAD: "Same payload (another operation asks for exactly the same)",
     Why.RUN: "Same run",
     Why.PROVIDER: "Same provider within an hour",
 }
@@ -34,7 +34,13 @@ def related_view(related: Related) -> RelatedCase:
         title=title_of(related.tool, amount, None),
         badge=RESOLUTIONS[Resolution(related.resolution)] if resolved else state_of("case", related.state),
         at=related.opened_at,
-        ties=tuple(_WORDS[one] for one in ties),
+        ties=_joined([_WORDS[one] for one in ties]),
         is_conflict=related.kind == CaseKind.CONFLICT,
         is_twin=Why.PAYLOAD in related.why and not whole,
     )
+
+
+def _joined(words: list[str]) -> str:
+    """One sentence of what ties them, as in "Same run, same provider within an hour"."""
+    first, *more = words
+    return ", ".join([first, *(one[:1].lower() + one[1:] for one in more)])

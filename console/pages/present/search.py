@@ -61,7 +61,7 @@ def _notice(query: str, hits: Hits, after: str) -> str:
         )
     unknown = hits.parts.through_at is None and not after
     if unknown and len(query) >= PART_LENGTH_MIN and hits.exact_count != 1:
-        return "No name is known by its parts yet: they are taken over from the log. Whole ones are found."
+        return "Only whole names are found so far: the index of their parts is still being made."
     return ""
 
 

@@ -347,7 +347,7 @@ class RelatedCase:
     title: str
     badge: Badge
     at: datetime
-    ties: tuple[str, ...]
+    ties: str
     is_conflict: bool = False
     is_twin: bool = False
 

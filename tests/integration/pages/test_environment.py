@@ -43,6 +43,9 @@ def test_an_open_environment_shows_its_id_and_asks_nothing(login: Login, transac
     assert "Sending is open." in page
     assert "env_" in page
     assert "environment/answer" not in page
+    assert "None is known. They are looked for after a restore" in page
+    others = login(Role.OPERATOR).get("/environment/").content.decode()
+    assert "None is known. They are looked for after a restore" in others
 
 
 def test_a_frozen_one_says_why_inert_and_who_may_say_what_it_is(login: Login, frozen: Freeze) -> None:

@@ -113,7 +113,7 @@ def test_a_whole_name_is_found_before_any_part_is_known(operator: Client) -> Non
     page = page_of(operator, "/search/?q=ORD-55")
     assert page.hits == ()
     assert page.through_at is None
-    assert page.notice.startswith("No name is known by its parts yet")
+    assert page.notice.startswith("Only whole names are found so far")
 
 
 def test_a_part_of_another_teams_name_finds_nothing(login: Login) -> None:
