@@ -88,7 +88,7 @@ class _Handler:
 
 
 class MailServer:
-    """Listens on a free port of 127.0.0.1; `answers` and `refused_recipients` change what it says."""
+    """Listens on 127.0.0.1; `answers` and `refused_recipients` change what it says."""
 
     def __init__(
         self,
@@ -96,11 +96,13 @@ class MailServer:
         tls: ssl.SSLContext | None = None,
         implicit_tls: bool = False,
         login: tuple[str, str] | None = None,
+        port: int = 0,
     ) -> None:
         self._handler = _Handler()
         self._tls = tls
         self._implicit_tls = implicit_tls
         self._login = login
+        self._wanted_port = port
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mail server", daemon=True)
         self._connections: list[SMTP] = []
@@ -141,7 +143,7 @@ class MailServer:
 
     async def _listen(self) -> asyncio.Server:
         return await self._loop.create_server(
-            self._protocol, "127.0.0.1", 0, ssl=self._tls if self._implicit_tls else None
+            self._protocol, "127.0.0.1", self._wanted_port, ssl=self._tls if self._implicit_tls else None
         )
 
     def _protocol(self) -> SMTP:
