@@ -17,6 +17,8 @@ from django.db.models.functions import Cast, Concat, Lower, Now
 
 # With these imports Django knows the tables of those modules too.
 import console.history_models
+import console.notification_models
+import console.operating_models
 import console.search_models  # noqa: F401
 from runs.ids import new_id
 from runs.models import ID_LENGTH, NAME_LENGTH, Team

@@ -18,6 +18,7 @@ from csp.constants import NONE, SELF
 from django.core.exceptions import ImproperlyConfigured
 
 from console.logs import Redacted, tracebacks_without_locals
+from console.notifying.destinations import Webhook, read_webhooks, secret_of
 from reconciliation.providers.reach import ListedHost, parse_listing
 
 BASE_DIR: Final = Path(__file__).resolve().parent.parent
@@ -60,6 +61,52 @@ def listed_hosts(name: str) -> list[ListedHost]:
         return [parse_listing(item) for item in words(name)]
     except ValueError as error:
         raise ImproperlyConfigured(f"{name}: {error}.") from None
+
+
+def secret(name: str) -> str:
+    """Read a secret: a variable's value, or the content of the file that `<name>_FILE` points at."""
+    try:
+        return secret_of(name, os.environ)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{error}.") from None
+
+
+def webhooks() -> dict[str, Webhook]:
+    """Read the webhooks that notifications may go to: `NOTIFY_<NAME>__URL` and `NOTIFY_<NAME>__SECRET`."""
+    try:
+        return read_webhooks(os.environ)
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{error}.") from None
+
+
+def public_url(name: str) -> str:
+    """Read the address under which people reach the console: `https://recourse.example`, no path."""
+    url = os.environ.get(name, "").strip().rstrip("/")
+    parts = urlsplit(url)
+    if url and (parts.scheme not in {"http", "https"} or not parts.hostname or parts.path or parts.query):
+        raise ImproperlyConfigured(f"{name} must be of the form https://recourse.example, not {url!r}.")
+    return url
+
+
+def mail(url: str) -> dict[str, Any]:
+    """Turn `smtp://user@host:587` into Django's settings of a mail server; none for an empty address.
+
+    `smtps` is TLS from the first byte, `smtp` is STARTTLS, which the server must offer, and `smtp+plain` is
+    neither: for a relay on this machine. The password stands in RECOURSE_MAIL_PASSWORD, or its file.
+    """
+    parts = urlsplit(url)
+    ports = {"smtp": 587, "smtps": 465, "smtp+plain": 25}
+    if url and (parts.scheme not in ports or not parts.hostname):
+        raise ImproperlyConfigured("RECOURSE_MAIL_URL must be of the form smtp://user@mail.example:587.")
+    return {
+        "BACKEND": f"django.core.mail.backends.{'smtp' if url else 'dummy'}.EmailBackend",
+        "HOST": parts.hostname or "",
+        "PORT": parts.port or ports.get(parts.scheme, 25),
+        "HOST_USER": unquote(parts.username or ""),
+        "HOST_PASSWORD": secret("RECOURSE_MAIL_PASSWORD") or unquote(parts.password or ""),
+        "USE_TLS": parts.scheme == "smtp",
+        "USE_SSL": parts.scheme == "smtps",
+    }
 
 
 def database(url: str) -> dict[str, Any]:
@@ -133,6 +180,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "console.observing.Observing",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -280,6 +328,33 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 
+# --- Telling people outside the console --------------------------------------------------------------
+
+# Messages link to it; without it they name ids alone.
+RECOURSE_PUBLIC_URL = public_url("RECOURSE_PUBLIC_URL")
+_mail = mail(os.environ.get("RECOURSE_MAIL_URL", ""))
+RECOURSE_MAIL_CONFIGURED = bool(_mail["HOST"])
+EMAIL_BACKEND = _mail["BACKEND"]
+EMAIL_HOST, EMAIL_PORT = _mail["HOST"], _mail["PORT"]
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _mail["HOST_USER"], _mail["HOST_PASSWORD"]
+EMAIL_USE_TLS, EMAIL_USE_SSL = _mail["USE_TLS"], _mail["USE_SSL"]
+# For each step of the dialogue; a server that takes longer gets the same message again.
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = os.environ.get("RECOURSE_MAIL_FROM", "") or "recourse@localhost"
+RECOURSE_NOTIFY_WEBHOOKS = webhooks()
+# How long before a key's or a request's end people are told.
+RECOURSE_NOTIFY_BEFORE_MINUTES = number("RECOURSE_NOTIFY_BEFORE_MINUTES", default=60, minimum=1)
+# The most messages that one receiver gets in an hour; what happens beyond it is told in the next.
+RECOURSE_NOTIFICATIONS_PER_HOUR = int(number("RECOURSE_NOTIFICATIONS_PER_HOUR", default=12, minimum=1))
+RECOURSE_NOTIFY_SECONDS = number("RECOURSE_NOTIFY_SECONDS", default=5, minimum=0.05)
+
+# --- Telling how it does -----------------------------------------------------------------------------
+
+# What a scrape of /metrics shows; without one there are no metrics.
+RECOURSE_METRICS_TOKEN = secret("RECOURSE_METRICS_TOKEN")
+# Where web processes of one machine put their latencies together; without one each tells its own.
+RECOURSE_METRICS_DIR = os.environ.get("RECOURSE_METRICS_DIR", "")
+
 # --- Celery ------------------------------------------------------------------------------------------
 
 BROKER_URL = os.environ.get("BROKER_URL", "") or "redis://127.0.0.1:6379/0"
@@ -331,7 +406,7 @@ CELERY_TIMEZONE = "UTC"
 # Entries for beat: name → task and period. Two beats at once do no harm; each entry is safe to repeat.
 BEAT: dict[str, dict[str, Any]] = {
     "sweep": {
-        "task": "reconciliation.tasks.sweep",
+        "task": "console.tasks.sweep",
         "schedule": RECOURSE_SWEEP_SECONDS,
         # A wake-up call older than the next one is noise.
         "options": {"expires": max(RECOURSE_SWEEP_SECONDS, 1.0)},
@@ -341,6 +416,20 @@ BEAT: dict[str, dict[str, Any]] = {
         "task": "console.tasks.file_history",
         "schedule": max(RECOURSE_SWEEP_SECONDS, 5.0),
         "options": {"expires": max(RECOURSE_SWEEP_SECONDS, 5.0)},
+    },
+    # Shows that beat, broker and workers work together.
+    "pulse": {"task": "console.tasks.pulse", "schedule": 10.0, "options": {"expires": 10.0}},
+    # What /metrics tells of the audit log.
+    "count": {
+        "task": "console.tasks.count_entries",
+        "schedule": max(RECOURSE_SWEEP_SECONDS, 5.0),
+        "options": {"expires": max(RECOURSE_SWEEP_SECONDS, 5.0)},
+    },
+    # What people are told outside the console.
+    "notify": {
+        "task": "console.tasks.notify",
+        "schedule": RECOURSE_NOTIFY_SECONDS,
+        "options": {"expires": max(RECOURSE_NOTIFY_SECONDS, 1.0)},
     },
     # Names for search by a part of them; whole ones are found without.
     "search_terms": {
@@ -372,6 +461,9 @@ _redacted = Redacted(
         RECOURSE_KEY_SECRET,
         str(DATABASES["default"]["PASSWORD"]),
         urlsplit(BROKER_URL).password or "",
+        EMAIL_HOST_PASSWORD,
+        RECOURSE_METRICS_TOKEN,
+        *(one.url for one in RECOURSE_NOTIFY_WEBHOOKS.values()),
     ]
 )
 _renderer: list[Any] = (

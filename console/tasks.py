@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from console import history_filing, search_terms
+from console import counting, health, history_filing, search_terms
+from console.notifying import delivering
+from console.operating_models import Part
+from reconciliation import sweeping
 
 
 @shared_task(name="console.tasks.index_search_terms")
@@ -17,3 +20,28 @@ def index_search_terms() -> None:
 def file_history() -> None:
     """File new entries of the audit log for the effect history."""
     history_filing.file_history()
+
+
+@shared_task(name="console.tasks.notify")
+def notify() -> None:
+    """Note what people are to be told of, and send what is due."""
+    delivering.make_pass()
+
+
+@shared_task(name="console.tasks.sweep")
+def sweep() -> None:
+    """See to whatever nobody is taking care of, and show that it was done."""
+    sweeping.sweep()
+    health.beat(Part.SWEEPER)
+
+
+@shared_task(name="console.tasks.pulse")
+def pulse() -> None:
+    """Show that a worker takes tasks."""
+    health.beat(Part.WORKER)
+
+
+@shared_task(name="console.tasks.count_entries")
+def count_entries() -> None:
+    """Count new entries of the audit log."""
+    counting.count_entries()

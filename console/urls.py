@@ -9,7 +9,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, URLResolver, include, path
 
-from console import webhooks
+from console import health, metrics, webhooks
 from console.api import assembly
 from console.api import problems as api_problems
 from console.pages import problems
@@ -20,6 +20,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
         f"{assembly.ROOT.removeprefix('/')}providers/<id:account>/webhook", webhooks.receive, name="webhook"
     ),
     path(assembly.ROOT.removeprefix("/"), include("console.api.assembly")),
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
+    path("metrics", metrics.metrics, name="metrics"),
     path("problems/", api_problems.explain_all, name="problem_list"),
     path("problems/<str:word>", api_problems.explain, name="problem"),
     path("", include("console.pages.urls")),

@@ -13,6 +13,7 @@ from console.pages import (
     desk,
     effects,
     environment,
+    notifications,
     providers,
     queue,
     reauthentication,
@@ -71,6 +72,22 @@ urlpatterns = [
     path("environment/", environment.environment, name="environment"),
     path("environment/answer/", environment.environment_answer, name="environment_answer"),
     path("environment/accounts/<slug:slug>/opening/", environment.environment_open, name="environment_open"),
+    path("notifications/", notifications.notification_list, name="notification_list"),
+    path("notifications/settings/", notifications.notification_settings, name="notification_settings"),
+    path("notifications/settings/own/", notifications.notification_own, name="notification_own"),
+    path(
+        "notifications/settings/channels/",
+        notifications.notification_channel_add,
+        name="notification_channel_add",
+    ),
+    path(
+        "notifications/settings/channels/<str:channel_id>/",
+        notifications.notification_channel,
+        name="notification_channel",
+    ),
+    path(
+        "notifications/<str:message_id>/retry/", notifications.notification_retry, name="notification_retry"
+    ),
     path("search/", search.search, name="search"),
     path("login/", session.SignIn.as_view(), name="login"),
     path("logout/", session.SignOut.as_view(), name="logout"),

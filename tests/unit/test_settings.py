@@ -73,7 +73,7 @@ def test_each_variable_reaches_its_setting() -> None:
     assert found["CELERY_BROKER_URL"] == "amqp://broker.example//"
     assert found["SANDBOX_URL"] == "http://127.0.0.1:1"
     sweep = found["BEAT"]["sweep"]  # type: ignore[index]
-    assert (sweep["task"], sweep["schedule"]) == ("reconciliation.tasks.sweep", 0.5)
+    assert (sweep["task"], sweep["schedule"]) == ("console.tasks.sweep", 0.5)
 
 
 @pytest.mark.parametrize(
