@@ -10,8 +10,11 @@ STAMP := .venv/.installed
 # The contract suite's peers that others wrote, from npm.
 PEERS := tests/contract/peers
 PEERS_STAMP := $(PEERS)/node_modules/.installed
-# Whole files to one worker, so that what a module starts once is started once.
-PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile
+# Whole files to one worker, so that what a module starts once is started once. In the order of the folders:
+# browser and crash tests, which take longest, come first, and the short ones fill up the end. One worker more
+# than there are processors, for much of the time goes by waiting for other processes.
+WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 3 ? n + 1 : 4)))
+PYTEST_ARGS ?= -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PYTEST_SELECTION ?=
 DEMO_ARGS ?=
 OUTAGE_ARGS ?=
