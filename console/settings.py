@@ -431,6 +431,12 @@ BEAT: dict[str, dict[str, Any]] = {
         "schedule": RECOURSE_NOTIFY_SECONDS,
         "options": {"expires": max(RECOURSE_NOTIFY_SECONDS, 1.0)},
     },
+    # What the effect history is narrowed by; the newest entries are found without.
+    "history": {
+        "task": "console.tasks.file_history",
+        "schedule": max(RECOURSE_SWEEP_SECONDS, 5.0),
+        "options": {"expires": max(RECOURSE_SWEEP_SECONDS, 5.0)},
+    },
     # Names for search by a part of them; whole ones are found without.
     "search_terms": {
         "task": "console.tasks.index_search_terms",

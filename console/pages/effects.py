@@ -1,14 +1,27 @@
-"""The effect history."""
+"""The effect history, one operation's history, and what was known when somebody decided."""
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
+from django.urls import reverse
 
 from console.pages.guards import Viewer, page
 from console.pages.present.effects import effects_page
 from console.pages.present.history_address import read_history
+from console.pages.present.operation import known_page, operation_page
+from console.queries import keyset
 from console.queries.effects import list_entries
+from console.queries.operation import find_entry, find_operation, read_operation
+from console.queries.people import Names
+from reconciliation.retrospect import known_at
+from runs.locking import database_now
+from runs.models import Evidence
+
+# No entry has a longer number.
+NUMBER_DIGITS_MAX = 18
 
 
 @page("GET", "HEAD")
@@ -19,3 +32,43 @@ def effects(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     entries = list_entries(teams=teams, asked=address.asked)
     shown = effects_page(entries, address, viewer_name=viewer.name)
     return render(request, "effects.html", {"page": shown})
+
+
+@page("GET", "HEAD")
+def effect_entry(request: HttpRequest, viewer: Viewer, number: int) -> HttpResponse:
+    """Lead to where an entry stands: in its operation's history, or else in that of everything."""
+    leaf = find_entry(number, teams=viewer.teams)
+    if leaf.operation_ref:
+        path = reverse("effect", args=[leaf.operation_ref])
+        return HttpResponseRedirect(f"{path}?entry={leaf.pk}#entry-{leaf.pk}")
+    beginning = urlencode({"after": keyset.pack(leaf.at, leaf.pk + 1), "entry": leaf.pk})
+    return HttpResponseRedirect(f"{reverse('effects')}?{beginning}#entry-{leaf.pk}")
+
+
+@page("GET", "HEAD")
+def effect(request: HttpRequest, viewer: Viewer, operation_id: str) -> HttpResponse:
+    """Show everything that happened to one operation, in order."""
+    entry = _number(request.GET.get("entry", ""))
+    begins = _number(request.GET.get("from", ""))
+    read = read_operation(operation_id, teams=viewer.teams, from_leaf=begins)
+    if entry and not begins and entry not in {leaf.pk for leaf in read.leaves}:
+        # It stands on a later page: begin with it.
+        read = read_operation(operation_id, teams=viewer.teams, from_leaf=entry)
+    shown = operation_page(read, entry=entry, viewer_name=viewer.name)
+    return render(request, "effect.html", {"page": shown})
+
+
+@page("GET", "HEAD")
+def effect_known(request: HttpRequest, viewer: Viewer, operation_id: str, decision_id: str) -> HttpResponse:
+    """Show what was known when somebody decided about an operation."""
+    operation = find_operation(operation_id, teams=viewer.teams)
+    known = known_at(decision_id=decision_id, operation=operation)
+    later = Evidence.objects.filter(operation=operation).exclude(pk__in=[one.pk for one in known.evidence])
+    shown = known_page(
+        known, names=Names({known.decision.actor}), now=database_now(), later_count=later.count()
+    )
+    return render(request, "effect_known.html", {"page": shown})
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= NUMBER_DIGITS_MAX else 0

@@ -64,6 +64,13 @@ urlpatterns = [
     path("runs/<str:run_id>/", runs.run, name="run"),
     path("runs/<str:run_id>/lease/revocation/", runs.run_revoke, name="run_revoke"),
     path("effects/", effects.effects, name="effects"),
+    path("effects/entries/<int:number>/", effects.effect_entry, name="effect_entry"),
+    path("effects/<str:operation_id>/", effects.effect, name="effect"),
+    path(
+        "effects/<str:operation_id>/decisions/<str:decision_id>/",
+        effects.effect_known,
+        name="effect_known",
+    ),
     path("providers/", providers.provider_list, name="provider_list"),
     path("providers/new/", declaring.provider_new, name="provider_new"),
     path("providers/<slug:slug>/", providers.provider, name="provider"),

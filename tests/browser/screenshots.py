@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     from tests.browser.seeding import Seeded
+    from tests.cases import Opened
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTHS = (1440, 390)
@@ -87,6 +88,11 @@ def serve() -> Iterator[str]:
         server.server_close()
 
 
+def operation_of(opened: Opened) -> str:
+    """The operation that a case is about, by its id."""
+    return opened.claimed.operations[0].pk if opened.claimed.operations else "op_1"
+
+
 def pages(seeded: Seeded) -> dict[str, str]:
     """Name of each picture → its address."""
     case = "/cases/{}/"
@@ -113,7 +119,9 @@ def pages(seeded: Seeded) -> dict[str, str]:
         "run": f"/runs/{seeded.steps.pk}/",
         "run-abandoned": f"/runs/{seeded.conflict.run.pk}/",
         "effects": "/effects/",
-        "effects-decisions": "/effects/?kind=decisions",
+        "effects-decisions": "/effects/?action=decisions",
+        "effects-exception": "/effects/?show=quick",
+        "effect": f"/effects/{operation_of(seeded.abandoned)}/",
         "search": "/search/?q=ORD-77041",
         "search-nothing": "/search/?q=op_nothing",
         "providers": "/providers/",

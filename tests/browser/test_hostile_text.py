@@ -16,7 +16,8 @@ from django.urls import URLPattern
 from playwright.sync_api import BrowserContext, Dialog, Page, Request, Route
 
 from console.pages.urls import urlpatterns
-from runs.models import Run
+from reconciliation.models import Case, Decision
+from runs.models import AuditLeaf, Operation, Run
 from tests import factories
 from tests.browser.hostile_world import NAMES, HostileWorld, build
 from tests.browser.seeding import people
@@ -71,6 +72,7 @@ def watched(browser_context: BrowserContext, page: Page, faults: Faults) -> Iter
 def pages_of(world: HostileWorld) -> dict[str, list[str]]:
     """Name of each page that can be opened → the addresses of it that show something hostile."""
     first, second = world.opened[:2]
+    operations = [one for opened in (first, second) for one in opened.claimed.operations[:1]]
     hostile = quote(" ".join(VECTORS[:20]))
     names = ("q", "flow", "tool", "provider", "finding", "assignee", "actor")
     query = urlencode(dict.fromkeys(names, NAMES[3]))
@@ -89,6 +91,9 @@ def pages_of(world: HostileWorld) -> dict[str, list[str]]:
         "run_list": ["/runs/", f"/runs/?{query}"],
         "run": [f"/runs/{one.claimed.run.pk}/" for one in world.opened[:OPENED]],
         "effects": ["/effects/", f"/effects/?{query}", f"/effects/?entry={hostile}"],
+        "effect": [f"/effects/{one.pk}/" for one in operations],
+        "effect_entry": [f"/effects/entries/{leaf}/" for leaf in entries_of(operations)],
+        "effect_known": [f"/effects/{one.pk}/decisions/{decision_about(one)}/" for one in operations],
         "provider_list": ["/providers/"],
         "provider": [f"/providers/{world.declared}/", "/providers/sandbox-payments/"],
         "provider_new": [f"/providers/new/?account={world.declared}", f"/providers/new/?account={hostile}"],
@@ -98,6 +103,32 @@ def pages_of(world: HostileWorld) -> dict[str, list[str]]:
         "preferences": [f"/preferences/?next={hostile}"],
         "not found": [f"/nowhere/{hostile}/", f"/cases/{hostile}/", f"/problems/{hostile}"],
     }
+
+
+def entries_of(operations: list[Operation]) -> list[int]:
+    """An entry about each operation, by its number."""
+    found = [AuditLeaf.objects.filter(operation_ref=one.pk).latest("id") for one in operations]
+    return [leaf.pk for leaf in found]
+
+
+def decision_about(operation: Operation) -> str:
+    """A decision about the operation: what its page shows of it is what was known before."""
+    made, _ = Decision.objects.get_or_create(
+        id=f"dec_{operation.pk}",
+        defaults={
+            "case": Case.objects.filter(operation=operation).latest("id"),
+            "operation": operation,
+            "action": "retry",
+            "actor_kind": "policy",
+            "actor": "policy-1",
+            "policy": "policy-1",
+            "seen_version": 1,
+            "evidence_digest": "0" * 64,
+            "idempotency_key": operation.pk,
+            "content_digest": "0" * 64,
+        },
+    )
+    return made.pk
 
 
 def shown() -> set[str]:

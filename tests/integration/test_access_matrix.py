@@ -24,8 +24,10 @@ from console.api.assembly import api
 from console.api.bearer import remembered
 from console.models import Person, Role, SavedView, Scope, create_token
 from reconciliation import attaching
+from reconciliation.models import Decision
 from reconciliation.working import Worker
 from runs.actors import Actor, ActorKind
+from runs.models import AuditLeaf
 from tests import cases, factories
 from tests.access_table import CALLS, EVERYBODY, NOBODY, PAGES, PUBLIC, Rule
 from tests.integration.pages.test_bulk import freeze
@@ -44,6 +46,8 @@ OF_A_TEAM = frozenset(
         "evidence_id",
         "approval_id",
         "turn",
+        "decision_id",
+        "number",
         "call_id",
     }
 )
@@ -140,6 +144,20 @@ def ids_of(team: str) -> dict[str, str]:
         "turn": "1",
         "index": "1",
         "call_id": "c1",
+        "decision_id": Decision.objects.create(
+            id="dec_matrix",
+            case=opened.case,
+            operation=opened.operation,
+            action="retry",
+            actor_kind="policy",
+            actor="policy-1",
+            policy="policy-1",
+            seen_version=1,
+            evidence_digest="0" * 64,
+            idempotency_key="matrix",
+            content_digest="0" * 64,
+        ).pk,
+        "number": str(AuditLeaf.objects.filter(operation_ref=opened.operation.pk).latest("id").pk),
         # These belong to no team.
         "slug": cases.PAYMENTS,
         "name": "payload",

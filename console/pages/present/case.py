@@ -111,10 +111,12 @@ def case_page(
         position=f"Turn {operation.turn_index}, step {read.step_number}",
         verdict=verdict_of(read, may_look_up=not look_up_why_not, why_not=look_up_why_not),
         questions=tuple(
-            _question(one, read.judged.assessment.actions, settled=case.state == CaseState.RESOLVED)
+            question_view(one, read.judged.assessment.actions, settled=case.state == CaseState.RESOLVED)
             for one in read.judged.assessment.answers
         ),
-        questions_summary=_summary(read.judged.assessment.answers, settled=case.state == CaseState.RESOLVED),
+        questions_summary=summary_of_answers(
+            read.judged.assessment.answers, settled=case.state == CaseState.RESOLVED
+        ),
         panel=panel_of(
             read,
             form=form,
@@ -198,7 +200,7 @@ def _keyfacts(read: CaseRead) -> tuple[Fact, ...]:
 # --- The five questions ---------------------------------------------------------------------------------
 
 
-def _question(answer: Answer, actions: tuple[ActionStatus, ...], *, settled: bool) -> QuestionView:
+def question_view(answer: Answer, actions: tuple[ActionStatus, ...], *, settled: bool) -> QuestionView:
     locks = [
         f"Locks {_ACTION_WORDS[one.action]}"
         if one.permission is Permission.LOCKED
@@ -215,7 +217,7 @@ def _question(answer: Answer, actions: tuple[ActionStatus, ...], *, settled: boo
     )
 
 
-def _summary(answers: tuple[Answer, ...], *, settled: bool) -> str:
+def summary_of_answers(answers: tuple[Answer, ...], *, settled: bool) -> str:
     asked = [one for one in answers if answer_shown(one, settled=settled) != "settled"]
     counted = [(truth, sum(1 for one in asked if one.truth is truth)) for truth in Truth]
     words = ", ".join(f"{number} {truth}" for truth, number in counted if number)

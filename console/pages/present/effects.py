@@ -38,6 +38,11 @@ from reconciliation.states import REASON_LABELS, Action, ReasonCode
 from runs.actors import ActorKind
 from runs.models import AuditLeaf
 
+# What is proved of the log, and what isn't: the place of the tree and its checkpoints.
+PROOF: Final = (
+    "The database lets nobody change or delete an entry, its owner included. That nothing was removed behind"
+    " its back isn’t proved yet: entries aren’t sealed into a tree so far."
+)
 _GROUPS: Final = {
     Group.DECISIONS: "Decisions",
     Group.REQUESTS: "Requests",
@@ -57,8 +62,7 @@ def effects_page(entries: Entries, address: HistoryAddress, *, viewer_name: str)
         now=entries.now,
         entries=tuple(_entry(entries, one, address) for one in entries.leaves),
         lead="Every intent, request, lookup, decision and receipt, as it was recorded. Append only.",
-        proof="The database lets nobody change or delete an entry, its owner included. That nothing was"
-        " removed behind its back isn’t proved yet: entries aren’t sealed into a tree so far.",
+        proof=PROOF,
         summary=_summary(entries),
         means=PRESETS[asked.mark].means if asked.mark is not None else "",
         notice=_notice(entries, address),
@@ -226,8 +230,7 @@ def _entry(entries: Entries, leaf: AuditLeaf, address: HistoryAddress) -> Effect
     if about is not None:
         subject = naming.title_of(about.tool, amount_of(about.currency, about.minor))
         subject_id = leaf.operation_ref
-        if about.case_id:
-            href = reverse("case", args=[about.case_id])
+        href = f"{reverse('effect', args=[leaf.operation_ref])}?entry={leaf.pk}#entry-{leaf.pk}"
     elif leaf.run_ref:
         subject = "Run"
     return EffectEntry(
@@ -278,6 +281,20 @@ def _facts(entries: Entries, leaf: AuditLeaf, event: dict[str, Any]) -> tuple[Fa
         facts.append(Fact(label="Why", value=(str(event["reason"]),)))
     if event.get("evidence"):
         facts.append(Fact(label="Evidence digest", value=(Code(str(event["evidence"])),)))
+    if decision is not None:
+        known = reverse("effect_known", args=[leaf.operation_ref, decision.pk])
+        facts.append(Fact(label="Known then", value=(Link("As known when it was decided", known),)))
+    facts.append(
+        Fact(
+            label="Entry",
+            value=(Link(str(leaf.pk), reverse("effect_entry", args=[leaf.pk])),),
+            note=("an address that stays",),
+        )
+    )
+    about = entries.about.get(leaf.operation_ref)
+    if about is not None and about.case_id:
+        link = Link(about.case_id, reverse("case", args=[about.case_id]))
+        facts.append(Fact(label="Case", value=(link,)))
     if leaf.run_ref:
         facts.append(Fact(label="Run", value=(Link(leaf.run_ref, reverse("run", args=[leaf.run_ref])),)))
     return tuple(facts)

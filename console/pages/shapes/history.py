@@ -5,8 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from console.pages.shapes.parts import Actor, Badge, EmptyState, Fact, Filter, JsonView, NextPage, Tab
-from console.pages.shapes.text import Link, Phrase
+from console.pages.shapes.case import QuestionView
+from console.pages.shapes.parts import (
+    Actor,
+    Badge,
+    Banner,
+    EmptyState,
+    Fact,
+    Filter,
+    JsonView,
+    NextPage,
+    Tab,
+)
+from console.pages.shapes.text import Link, Phrase, Tone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,3 +93,104 @@ class SearchPage:
     next: NextPage | None = None
     through_at: datetime | None = None
     notice: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Moved:
+    """One value that an entry holds, as it was before and after; "" where there is none."""
+
+    name: str
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HistoryItem:
+    """One entry of an operation's history, whole. `href` leads to it wherever it stands, for ever.
+
+    `known_href` is the page of what was known when this was decided.
+    """
+
+    number: int
+    href: str
+    title: str
+    icon: str
+    at: datetime
+    actor: Actor
+    digest: str
+    tone: Tone | None = None
+    elapsed: str = ""
+    role: str = ""
+    text: Phrase = ()
+    reason: str = ""
+    evidence: str = ""
+    moved: tuple[Moved, ...] = ()
+    known_href: str = ""
+    current: bool = False
+    gap: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OperationPage:
+    """`effect.html`: everything that happened to one operation, in order."""
+
+    now: datetime
+    title: str
+    operation_id: str
+    state: str
+    facts: tuple[Fact, ...]
+    items: tuple[HistoryItem, ...]
+    note: str
+    proof: str
+    printed: str
+    payload: JsonView | None = None
+    earlier: Link | None = None
+    later: Link | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownEvidence:
+    """A piece of evidence that was on record, without its body."""
+
+    evidence_id: str
+    title: str
+    icon: str
+    at: datetime
+    text: Phrase
+    digest: str
+    href: str
+    tone: Tone | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """An action as it was offered then: its title, a sentence, and whether it was the one taken."""
+
+    title: str
+    standing: Badge
+    text: str
+    taken: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownPage:
+    """`effect_known.html`: what was known when somebody decided, and whether that is proved."""
+
+    now: datetime
+    title: str
+    operation_id: str
+    operation_href: str
+    proof: Banner
+    decided: tuple[Fact, ...]
+    reason: str
+    verdict_title: str
+    verdict_icon: str
+    verdict_tone: Tone
+    verdict_text: Phrase
+    questions: tuple[QuestionView, ...]
+    questions_summary: str
+    offers: tuple[Offer, ...]
+    evidence: tuple[KnownEvidence, ...]
+    attempts: tuple[Fact, ...]
+    later: str
+    payload: JsonView | None = None

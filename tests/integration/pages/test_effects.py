@@ -35,7 +35,7 @@ def test_a_decision_stands_in_the_history_with_who_when_and_why(operator: Client
     assert (entry.actor.name, entry.actor.is_person) == ("operator", True)
     assert REASON in entry.note
     assert entry.subject == "Refund €1,240.00"
-    assert entry.subject_href == f"/cases/{opened.case_id}/"
+    assert entry.subject_href.startswith(f"/effects/{opened.operation.pk}/?entry=")
     opened_page = page_of(operator, entry.href.split("#")[0])
     facts = {
         fact.label: "".join(str(getattr(p, "text", p)) for p in fact.value)
