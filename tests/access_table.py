@@ -17,6 +17,7 @@ EVERYBODY: Final = frozenset(Role)
 OPERATORS: Final = frozenset({Role.OPERATOR})
 # Those who work on cases.
 WORKERS: Final = frozenset({Role.OPERATOR, Role.APPROVER})
+APPROVERS: Final = frozenset({Role.APPROVER})
 ADMINISTRATORS: Final = frozenset({Role.ADMINISTRATOR})
 NOBODY: Final = frozenset[Role]()
 
@@ -78,6 +79,9 @@ PUBLIC: Final[Mapping[str, str]] = MappingProxyType(
         "problem": "what the words of refusals mean",
         "webhook": "the provider's signature counts here, not a person",
         "openapi": "what the calls are is no secret",
+        "healthz": "says that the process answers, and nothing else",
+        "readyz": "says a word for each part of the deployment, and nothing of a team",
+        "metrics": "the deployment's own token opens it, and without that it isn't there",
     }
 )
 
@@ -133,6 +137,13 @@ PAGES: Final[Mapping[str, Rule]] = MappingProxyType(
         "environment": reads(),
         "environment_answer": acts(ADMINISTRATORS),
         "environment_open": acts(ADMINISTRATORS),
+        "notification_list": reads(),
+        "notification_settings": reads(),
+        # What somebody is told themselves is for them to say; the test's people have no address to be told at.
+        "notification_own": acts(EVERYBODY),
+        "notification_channel_add": acts(ADMINISTRATORS),
+        "notification_channel": acts(ADMINISTRATORS, data={"state": "off"}),
+        "notification_retry": acts(ADMINISTRATORS),
         "search": reads(query="q=ORD"),
     }
 )
@@ -182,5 +193,13 @@ CALLS: Final[Mapping[str, Call]] = MappingProxyType(
         "look_up_case": Call(DECIDING, WORKERS),
         "attach_evidence": Call(DECIDING, WORKERS),
         "withdraw_retry": Call(DECIDING, OPERATORS),
+        "list_approvals": Call(READING),
+        "read_approval": Call(READING),
+        "approve_approval": Call(DECIDING, APPROVERS),
+        "refuse_approval": Call(DECIDING, APPROVERS),
+        "ask_about_approval": Call(DECIDING, APPROVERS),
+        # Whoever asked, which is the test's operator.
+        "withdraw_approval": Call(DECIDING, OPERATORS),
+        "reply_about_approval": Call(DECIDING, OPERATORS),
     }
 )

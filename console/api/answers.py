@@ -383,6 +383,80 @@ class ApprovalAsked(Shape):
     replayed: bool
 
 
+class ApprovalShort(Shape):
+    id: str
+    kind: Literal[
+        "override",
+        "retry",
+        "abandonment",
+        "budget_raise",
+        "approval_renewal",
+        "flow_version",
+        "held_freed",
+        "make_absent",
+    ]
+    title: str
+    state: Literal["requested", "approved", "carried_out", "refused", "withdrawn", "expired", "voided"]
+    run: str
+    operation: str | None
+    case: str | None
+    requester: str
+    requester_name: str
+    reason_code: str
+    reason: str
+    content_digest: str
+    requested_at: str
+    requested_ago_ms: int
+    expires_at: str
+    expires_in_ms: int
+    answerer: str | None
+    answerer_name: str | None
+    answered_at: str | None
+    answered_ago_ms: int | None
+    comment: str
+    ended_at: str | None
+    ended_ago_ms: int | None
+    voided_because: str
+
+
+class ApprovalMessageShown(Shape):
+    id: str
+    kind: Literal["question", "reply"]
+    text: str
+    actor: str
+    actor_name: str
+    made_at: str
+    made_ago_ms: int
+
+
+class ApprovalFull(ApprovalShort):
+    # Everything that is consented to; `content_digest` is the SHA-256 of its canonical form (RFC 8785).
+    content: dict[str, Json]
+    decision: str | None
+    messages: list[ApprovalMessageShown]
+
+
+class ApprovalAnswer(Shape):
+    approval: ApprovalFull
+
+
+class ApprovalList(Shape):
+    approvals: list[ApprovalShort]
+    next: str | None
+
+
+class ApprovalMoved(Shape):
+    approval: ApprovalShort
+    case: CaseMoved | None
+    decision: str | None
+    replayed: bool
+
+
+class ApprovalMessageMade(Shape):
+    approval: str
+    message: str
+
+
 class LookupAsked(Shape):
     case: CaseMoved
     next_lookup_at: str | None

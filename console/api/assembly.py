@@ -12,7 +12,7 @@ from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI
 from ninja.openapi.schema import OpenAPISchema
 
-from console.api import answers, cases, operations, problems, runs
+from console.api import answers, approvals, cases, operations, problems, runs
 from console.api.problems import CONTENT_TYPE, WORDS, answered, no_such_address, on_unknown, refused
 from console.api.reading import StrictParser, check_body
 from runs.refusals import Refusal
@@ -86,7 +86,7 @@ def _make() -> Api:
         openapi_url=None,
         urls_namespace="api",
     )
-    for router in (runs.router, operations.router, cases.router):
+    for router in (runs.router, operations.router, cases.router, approvals.router):
         made.add_router("", router)
     for kind, handler in problems.HANDLERS:
         made.add_exception_handler(kind, handler)

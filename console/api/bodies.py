@@ -226,6 +226,20 @@ class Withdraw(Body):
     reason: Reason
 
 
+class Comment(Body):
+    comment: str = Field(description="Why, in 3 to 4,000 characters.")
+
+
+class Approve(Comment):
+    """Names the content that the person saw, as GET /approvals/{id} shows it."""
+
+    content_digest: str
+
+
+class Message(Body):
+    text: str = Field(description="3 to 4,000 characters.")
+
+
 class Attach(Body):
     """Something that a person found out: a provider's letter, a screenshot's text, an export."""
 

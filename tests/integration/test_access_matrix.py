@@ -23,12 +23,14 @@ from console import urls
 from console.api.assembly import api
 from console.api.bearer import remembered
 from console.models import Person, Role, SavedView, Scope, create_token
+from console.notification_models import Channel, Message
 from reconciliation import attaching
 from reconciliation.models import Decision
+from reconciliation.states import Action
 from reconciliation.working import Worker
 from runs.actors import Actor, ActorKind
 from runs.models import AuditLeaf
-from tests import cases, factories
+from tests import cases, cases_world, factories
 from tests.access_table import CALLS, EVERYBODY, NOBODY, PAGES, PUBLIC, Rule
 from tests.integration.pages.test_bulk import freeze
 
@@ -45,6 +47,8 @@ OF_A_TEAM = frozenset(
         "view_id",
         "evidence_id",
         "approval_id",
+        "channel_id",
+        "message_id",
         "turn",
         "decision_id",
         "number",
@@ -134,7 +138,25 @@ def ids_of(team: str) -> dict[str, str]:
     view = SavedView.objects.create(
         id="view_matrix", owner=owner, team_id=team, name="Shared", query="view=soon", reach="shared"
     )
+    waiting = cases.needs_decision(team=team)
+    requested = cases_world.decide(waiting.case, Action.CONFIRM, actor=worker.actor, team=team, receipt=None)
+    channel = Channel.objects.create(
+        id="chan_matrix", team_id=team, medium="email", address="m@example.com", made_by="person:1"
+    )
     return {
+        "approval_id": requested.approval,
+        "channel_id": channel.pk,
+        "message_id": Message.objects.create(
+            id="msg_matrix",
+            channel=channel,
+            team_id=team,
+            subject=f"About {opened.case_id}",
+            content={"heading": "", "lines": [], "more": 0},
+            count=1,
+            made_at=timezone.now(),
+            tried_from_at=timezone.now(),
+            next_attempt_at=timezone.now(),
+        ).pk,
         "case_id": opened.case_id,
         "run_id": opened.run.pk,
         "operation_id": opened.operation.pk,

@@ -223,7 +223,7 @@ def test_the_openapi_document_names_every_call_and_its_refusals(client: Client) 
     schema = answer.json()
     assert schema["openapi"].startswith("3.1")
     calls = assembly.calls_of(schema)
-    assert len(calls) == 28
+    assert len(calls) == 35
     assert len({call["operationId"] for call in calls}) == len(calls)
     for call in calls:
         assert call["security"] == [{"Bearer": []}], call["operationId"]
