@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from reconciliation import bulk
-from reconciliation.asked import needs_second_person
 from reconciliation.bulk import Wanted
 from reconciliation.bulk_models import BulkDeed, BulkItem, BulkJob
 from reconciliation.bulk_running import sentence_of
@@ -94,9 +93,7 @@ def _decided(item: BulkItem, wanted: Wanted, now: datetime) -> Foreseen:
     judged = judge_now(run=run, operation=operation, case=case, now=now)
     asked: Asked = bulk.decision_of(wanted, item)
     try:
-        reviewed = consider(case=case, operation=operation, judged=judged, asked=asked)
-        if reviewed.why_two:
-            raise needs_second_person(asked.action, reviewed.why_two)
+        reviewed = consider(case=case, operation=operation, judged=judged, asked=asked, may_ask=False)
     except Refusal as refusal:
         return Foreseen(position=item.position, case=case, why_not=sentence_of(refusal))
     amount = reviewed.amount

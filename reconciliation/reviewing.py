@@ -13,6 +13,7 @@ from reconciliation.asked import (
     check_words,
     locked_refusal,
     match_given,
+    needs_second_person,
     receipt_named,
     receipt_on_record,
     require_console_may_send,
@@ -52,13 +53,20 @@ def review(*, case: Case, operation: Operation, judged: Judged, actor: Actor, as
     return consider(case=case, operation=operation, judged=judged, asked=asked)
 
 
-def consider(*, case: Case, operation: Operation, judged: Judged, asked: Asked) -> Reviewed:
-    """As `review`, whoever it is and whatever the words: only what the case itself would refuse now."""
+def consider(
+    *, case: Case, operation: Operation, judged: Judged, asked: Asked, may_ask: bool = True
+) -> Reviewed:
+    """As `review`, whoever it is and whatever the words: only what the case itself would refuse now.
+
+    `may_ask` False: what takes a second person is refused, as for many cases at once.
+    """
     refuse_stale(case, judged, asked)
     status = judged.assessment.action(asked.action)
     if status is None or status.permission is Permission.LOCKED:
         raise locked_refusal(asked.action, status)
     why = why_two(operation, judged, status, asked)
+    if why and not may_ask:
+        raise needs_second_person(asked.action, why)
     if asked.action == Action.CONFIRM:
         return _review_receipt(operation, judged, status, asked.receipt or GivenReceipt(), why)
     if asked.action == Action.RETRY and asked.executor == Executor.CONSOLE:

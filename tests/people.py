@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from console.access import person_actor
 from console.models import Person, Role
+from reconciliation.approval_models import ApprovalRequest
 from reconciliation.persons import Worker
 from runs.actors import Actor
+from tests.conftest import _owner
 from tests.factories import TEAM, make_team
 
 
@@ -40,3 +42,19 @@ def operator_actor(username: str = "maya") -> Actor:
 def person_of(worker: Worker) -> Person:
     """The account behind a worker."""
     return Person.objects.get(pk=int(worker.actor.id.removeprefix("person:")))
+
+
+def end_request_in(approval: ApprovalRequest, seconds: float) -> None:
+    """Let a request's time end so many seconds from now; it needs a committed request.
+
+    As the owner and past the trigger that keeps what was asked, for nobody else can.
+    """
+    owner = _owner.get()
+    with owner.transaction():
+        owner.execute("ALTER TABLE reconciliation_approvalrequest DISABLE TRIGGER USER")
+        owner.execute(
+            "UPDATE reconciliation_approvalrequest SET requested_at = clock_timestamp() - interval '1 day',"
+            " expires_at = clock_timestamp() + %s * interval '1 s' WHERE id = %s",
+            [seconds, approval.pk],
+        )
+        owner.execute("ALTER TABLE reconciliation_approvalrequest ENABLE TRIGGER USER")

@@ -104,7 +104,10 @@ def case_decide(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpRespo
         return show_case(request, viewer, read, form)
     action = form.action
     status = read.judged.assessment.action(action) if action is not None else None
-    errors = form.check(permission=status.permission if status is not None else None)
+    errors = form.check(
+        permission=status.permission if status is not None else None,
+        receipt_unlocks=status is not None and status.receipt_unlocks,
+    )
     if errors or action is None:
         return show_case(request, viewer, read, form, errors=errors, status=422)
     try:

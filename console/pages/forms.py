@@ -18,6 +18,8 @@ REFERENCE_LENGTH_MAX: Final = 300
 # One that is on record is named by its evidence and its reference, "ev_…/re_3SxBq81".
 # The receipt isn't on record: the person gives it.
 GIVEN: Final = "given"
+# There is none to give: two people say that it happened.
+WITHOUT: Final = "without"
 _FIELDS: Final = (
     "action",
     "executor",
@@ -55,12 +57,14 @@ class DecisionForm:
             acknowledged=self["acknowledged"] == "yes",
         )
 
-    def check(self, *, permission: Permission | None) -> tuple[FieldError, ...]:
+    def check(
+        self, *, permission: Permission | None, receipt_unlocks: bool = False
+    ) -> tuple[FieldError, ...]:
         """What is missing, in the order of the form. Whether the action may be done is not asked here."""
         errors: list[FieldError] = []
         if self.action is None:
             errors.append(FieldError(field="action", sentence="Choose what you want to record"))
-        errors += self._check_action(permission)
+        errors += self._check_action(permission, receipt_unlocks)
         if self["reason_code"] not in set(ReasonCode):
             errors.append(FieldError(field="reason_code", sentence="Choose a reason code"))
         length = len(self["reason"].strip())
@@ -75,16 +79,17 @@ class DecisionForm:
             )
         return tuple(errors)
 
-    def _check_action(self, permission: Permission | None) -> list[FieldError]:
+    def _check_action(self, permission: Permission | None, receipt_unlocks: bool) -> list[FieldError]:
         action = self.action
         if action is Action.RETRY and self["executor"] not in set(Executor):
             return [FieldError(field="executor", sentence="Say who sends it")]
         if action is Action.ABANDON and self["then"] not in set(Then):
             return [FieldError(field="then", sentence="Say whether the run ends or goes on")]
-        return self._check_receipt(permission) if action is Action.CONFIRM else []
+        return self._check_receipt(permission, receipt_unlocks) if action is Action.CONFIRM else []
 
-    def _check_receipt(self, permission: Permission | None) -> list[FieldError]:
-        if permission is Permission.ALLOWED and not self["receipt"]:
+    def _check_receipt(self, permission: Permission | None, receipt_unlocks: bool) -> list[FieldError]:
+        among_several = permission is Permission.SECOND_PERSON and not receipt_unlocks
+        if (permission is Permission.ALLOWED or among_several) and not self["receipt"]:
             return [FieldError(field="receipt", sentence="Choose the receipt")]
         if not self.gives_record:
             return []
@@ -103,6 +108,8 @@ class DecisionForm:
     def receipt(self) -> GivenReceipt | None:
         if self.action is not Action.CONFIRM:
             return None
+        if self["receipt"] == WITHOUT:
+            return GivenReceipt(reference=self["given_reference"].strip()[:REFERENCE_LENGTH_MAX])
         if self.gives_record:
             return GivenReceipt(
                 reference=self["given_reference"].strip()[:REFERENCE_LENGTH_MAX],

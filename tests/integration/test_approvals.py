@@ -29,7 +29,7 @@ from runs.refusals import Invalid, NotFound, Refusal
 from runs.states import GrantState
 from tests.cases_world import COURIER, REASON, asked, decide, declare, given, in_doubt, state_of
 from tests.factories import TEAM, Claimed, claim, fresh
-from tests.people import approver, make_person, operator, person_of, worker_of
+from tests.people import approver, end_request_in, make_person, operator, person_of, worker_of
 
 pytestmark = pytest.mark.django_db
 COMMENT = "Agreed: checked with finance."
@@ -63,21 +63,6 @@ def approve(approval: ApprovalRequest, by: Worker | None = None, **changes: Any)
 def leaves(approval: ApprovalRequest) -> list[str]:
     found = AuditLeaf.objects.filter(action__startswith="approval.").order_by("id")
     return [leaf.action.removeprefix("approval.") for leaf in found if approval.pk in str(bytes(leaf.body))]
-
-
-def end_time(approval: ApprovalRequest, *, seconds: float = -1) -> None:
-    """Let the request's time end so many seconds from now: as the owner, past the trigger that keeps it."""
-    from tests.conftest import _owner
-
-    owner = _owner.get()
-    with owner.transaction():
-        owner.execute("ALTER TABLE reconciliation_approvalrequest DISABLE TRIGGER USER")
-        owner.execute(
-            "UPDATE reconciliation_approvalrequest SET requested_at = clock_timestamp() - interval '1 day',"
-            " expires_at = clock_timestamp() + %s * interval '1 s' WHERE id = %s",
-            [seconds, approval.pk],
-        )
-        owner.execute("ALTER TABLE reconciliation_approvalrequest ENABLE TRIGGER USER")
 
 
 # --- Asking ----------------------------------------------------------------------------------------------
@@ -374,16 +359,16 @@ def test_a_question_leaves_the_request_open_and_the_requester_replies() -> None:
 @pytest.mark.django_db(transaction=True)
 def test_time_ends_a_request_and_never_approves_it() -> None:
     claimed, case, approval = ask_for(Action.ABANDON)
-    end_time(approval, seconds=3_600)
+    end_request_in(approval, 3_600)
     assert sweeping.sweep().approvals_expired == 0
-    end_time(approval)
+    end_request_in(approval, -1)
     with pytest.raises(ApprovalExpired):
         approve(approval)
     # The refusal has ended it, and kept that.
     assert (fresh(approval).state, fresh(case).state) == ("expired", CaseState.NEEDS_DECISION)
     assert state_of(claimed) == "sent_unknown"
     again = ApprovalRequest.objects.get(pk=decide(case, Action.ABANDON, actor=operator().actor).approval)
-    end_time(again)
+    end_request_in(again, -1)
     assert sweeping.sweep().approvals_expired == 1
     assert (fresh(again).state, leaves(again)) == ("expired", ["requested", "expired"])
     for act in (refuse, withdraw):
@@ -479,7 +464,7 @@ def test_a_retry_that_is_withdrawn_after_consent_voids_the_consent() -> None:
 def test_consent_that_nobody_used_in_time_ends() -> None:
     claimed, case, approval = ask_for(Action.RETRY)
     approve(approval)
-    end_time(approval)
+    end_request_in(approval, -1)
     token = claim(fresh(claimed.run))
     assert approvals.expire(approval_id=approval.pk)
     assert (fresh(approval).state, Grant.objects.get().state) == ("expired", GrantState.VOID)

@@ -85,6 +85,7 @@ def confirm(opened: Opened, **given: str) -> Decision:
             idempotency_key="k1",
             receipt=GivenReceipt(**given),
         ),
+        may_ask=False,
     )
     return Decision.objects.get(pk=decided.answer["decision"])
 
