@@ -40,6 +40,8 @@ class Deed(StrEnum):
     ATTACH = "attach"
     # Be shown what is hidden in a payload or in evidence, with a reason that stays on record.
     REVEAL = "reveal"
+    # Take entries of the effect history out as a file, or a case on paper.
+    EXPORT = "export"
     # Work on a case with others: claim it, note something, put it off.
     WORK = "work"
     # Take a worker's lease away.
@@ -70,6 +72,7 @@ ROLES_BY_DEED: Final[dict[Deed, tuple[Role, ...]]] = {
     Deed.LOOK_UP: (Role.OPERATOR, Role.APPROVER),
     Deed.ATTACH: (Role.OPERATOR, Role.APPROVER),
     Deed.REVEAL: (Role.OPERATOR, Role.APPROVER),
+    Deed.EXPORT: (Role.AUDITOR, Role.ADMINISTRATOR),
     Deed.WORK: (Role.OPERATOR, Role.APPROVER),
     Deed.REVOKE_LEASE: (Role.OPERATOR,),
     Deed.WITHDRAW_RETRY: (Role.OPERATOR,),
@@ -104,6 +107,7 @@ _FOR_WHOM: Final[dict[Deed, str]] = {
     Deed.LOOK_UP: "and lookups are asked for by operators and approvers",
     Deed.ATTACH: "and evidence is attached by operators and approvers",
     Deed.REVEAL: "and what is hidden is shown to operators and approvers",
+    Deed.EXPORT: "and history is taken out by auditors and administrators",
     Deed.WORK: "and cases are worked on by operators and approvers",
     Deed.REVOKE_LEASE: "and leases are revoked by operators",
     Deed.WITHDRAW_RETRY: "and retries are withdrawn by operators",

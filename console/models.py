@@ -16,6 +16,7 @@ from django.db.models import F, Func, Q, UUIDField, Value
 from django.db.models.functions import Cast, Concat, Lower, Now
 
 # With these imports Django knows the tables of those modules too.
+import console.export_models
 import console.history_models
 import console.notification_models
 import console.operating_models

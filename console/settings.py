@@ -431,9 +431,9 @@ BEAT: dict[str, dict[str, Any]] = {
         "schedule": RECOURSE_NOTIFY_SECONDS,
         "options": {"expires": max(RECOURSE_NOTIFY_SECONDS, 1.0)},
     },
-    # What the effect history is narrowed by; the newest entries are found without.
-    "history": {
-        "task": "console.tasks.file_history",
+    # Exports of it that somebody has asked for.
+    "exports": {
+        "task": "console.tasks.make_exports",
         "schedule": max(RECOURSE_SWEEP_SECONDS, 5.0),
         "options": {"expires": max(RECOURSE_SWEEP_SECONDS, 5.0)},
     },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
-from console import counting, health, history_filing, search_terms
+from console import counting, exporting, health, history_filing, search_terms
 from console.notifying import delivering
 from console.operating_models import Part
 from reconciliation import sweeping
@@ -20,6 +20,12 @@ def index_search_terms() -> None:
 def file_history() -> None:
     """File new entries of the audit log for the effect history."""
     history_filing.file_history()
+
+
+@shared_task(name="console.tasks.make_exports")
+def make_exports() -> None:
+    """Write a stretch of the exports that are asked for."""
+    exporting.make_exports()
 
 
 @shared_task(name="console.tasks.notify")

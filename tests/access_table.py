@@ -18,6 +18,8 @@ OPERATORS: Final = frozenset({Role.OPERATOR})
 # Those who work on cases.
 WORKERS: Final = frozenset({Role.OPERATOR, Role.APPROVER})
 APPROVERS: Final = frozenset({Role.APPROVER})
+# Those who may take history out of the console.
+HISTORIANS: Final = frozenset({Role.AUDITOR, Role.ADMINISTRATOR})
 ADMINISTRATORS: Final = frozenset({Role.ADMINISTRATOR})
 NOBODY: Final = frozenset[Role]()
 
@@ -122,10 +124,15 @@ PAGES: Final[Mapping[str, Rule]] = MappingProxyType(
         "case_body_reveal": acts(WORKERS),
         "case_live": reads(),
         "case_news": reads(query="version=1"),
+        "case_report": reads(HISTORIANS),
         "run_list": reads(),
         "run": reads(),
         "run_revoke": acts(OPERATORS),
         "effects": reads(),
+        "export_list": Rule(sees=HISTORIANS, sends=HISTORIANS, data={"form": "csv"}),
+        "export": Rule(sees=HISTORIANS, sends=None),
+        "export_file": Rule(sees=HISTORIANS, sends=None),
+        "export_manifest": Rule(sees=HISTORIANS, sends=None),
         "effect_entry": reads(),
         "effect": reads(),
         "effect_known": reads(),

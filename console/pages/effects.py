@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 
+from console.access import Deed
 from console.pages.guards import Viewer, page
 from console.pages.present.effects import effects_page
 from console.pages.present.history_address import read_history
@@ -30,7 +31,8 @@ def effects(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     address = read_history(request.GET)
     teams = () if address.unread else viewer.teams
     entries = list_entries(teams=teams, asked=address.asked)
-    shown = effects_page(entries, address, viewer_name=viewer.name)
+    may_export = not viewer.why_not(Deed.EXPORT)
+    shown = effects_page(entries, address, viewer_name=viewer.name, may_export=may_export)
     return render(request, "effects.html", {"page": shown})
 
 
@@ -54,7 +56,9 @@ def effect(request: HttpRequest, viewer: Viewer, operation_id: str) -> HttpRespo
     if entry and not begins and entry not in {leaf.pk for leaf in read.leaves}:
         # It stands on a later page: begin with it.
         read = read_operation(operation_id, teams=viewer.teams, from_leaf=entry)
-    shown = operation_page(read, entry=entry, viewer_name=viewer.name)
+    shown = operation_page(
+        read, entry=entry, viewer_name=viewer.name, may_export=not viewer.why_not(Deed.EXPORT)
+    )
     return render(request, "effect.html", {"page": shown})
 
 

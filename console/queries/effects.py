@@ -245,6 +245,19 @@ class Search:
         ids = [leaf for _, leaf in sorted(keys, reverse=not newer)]
         return self._found(ids[: rows + 1], place, rows)
 
+    def stretch(self, place: Place, rows: int) -> tuple[tuple[AuditLeaf, ...], Place | None]:
+        """The next older entries, and the place after them; None at the end.
+
+        For whoever reads to the end: what is filed alone, so everything up to the place must be.
+        """
+        found = self.page(place, rows)
+        if not found.after:
+            return found.leaves, None
+        at, leaf = keyset.unpack(found.after, datetime, int)
+        if not isinstance(at, datetime) or not isinstance(leaf, int):
+            raise TypeError(found.after)  # `unpack` has seen to it
+        return found.leaves, Place(at=at, leaf=leaf)
+
     # --- from the log itself
 
     def _from_log(self, place: Place | None, rows: int) -> list[int]:
@@ -273,9 +286,10 @@ class Search:
         if asked.actor:
             filters &= Q(actor=asked.actor)
         if asked.provider:
-            filters &= Exists(Operation.objects.filter(pk=OuterRef("operation_ref"), provider=asked.provider))
+            about = Operation.objects.filter(pk=OuterRef("operation_ref"), provider=asked.provider)
+            filters &= Q(Exists(about))
         if asked.mark is not None:
-            filters &= Exists(HistoryMark.objects.filter(leaf=OuterRef("pk"), mark=asked.mark))
+            filters &= Q(Exists(HistoryMark.objects.filter(leaf=OuterRef("pk"), mark=asked.mark)))
         return filters & self._times()
 
     def _times(self) -> Q:
@@ -458,7 +472,7 @@ SELECT 'latest', '', '', max(id), clock_timestamp() FROM runs_auditleaf
 
 def read_frame(teams: Sequence[str]) -> Frame:
     """Read what is around a page, in one statement; also people whose login is closed are offered."""
-    asked = {
+    asked: dict[str, Any] = {
         "teams": list(teams),
         "most": OFFERED_MAX,
         "days": COUNTED_DAYS,

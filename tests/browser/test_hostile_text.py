@@ -15,6 +15,7 @@ from django.conf import settings
 from django.urls import URLPattern
 from playwright.sync_api import BrowserContext, Dialog, Page, Request, Route
 
+from console.models import Person, Role
 from console.pages.urls import urlpatterns
 from reconciliation.models import Case, Decision
 from runs.models import AuditLeaf, Operation, Run
@@ -30,7 +31,7 @@ from tests.processes import Server
 pytestmark = pytest.mark.browser
 
 # Answered with bytes to keep, not with a page: their own tests look at the head that says so.
-DOWNLOADS = {"case_body_file", "case_attachment", "bulk_csv"}
+DOWNLOADS = {"case_body_file", "case_attachment", "bulk_csv", "export_file", "export_manifest"}
 FOREIGN = (Path(__file__).parent / "foreign.js").read_text(encoding="utf-8").partition("\n")[2]
 # The same of pages that are only read, by the browser's own parser: so every row's page can be.
 READ_THROUGH = f"""async (addresses) => {{
@@ -84,6 +85,9 @@ def pages_of(world: HostileWorld) -> dict[str, list[str]]:
         "case_live": [f"/cases/{first.case_id}/live/", f"/cases/{second.case_id}/live/"],
         "case_news": [f"/cases/{first.case_id}/news/?version=1&digest={hostile}"],
         "case_body": [f"/cases/{one.case_id}/bodies/payload/" for one in (first, second)],
+        "case_report": [f"/cases/{one.case_id}/report/" for one in (first, second)],
+        "export_list": ["/effects/exports/"],
+        "export": [],
         "bulk_list": ["/bulk/"],
         "bulk": [world.bulk],
         "bulk_progress": [f"{world.bulk}progress/"],
@@ -143,6 +147,8 @@ def test_whatever_an_agent_or_a_provider_says_is_text_on_every_page(
 ) -> None:
     people()
     world = build()
+    # Some pages are for auditors.
+    Person.objects.filter(username="operator").update(roles=[str(Role.OPERATOR), str(Role.AUDITOR)])
     sign_in(page, web_server, "operator")
     pages = pages_of(world)
     marks: set[str] = set()

@@ -122,7 +122,8 @@ def the_operators_path(page: Page, server: Server) -> None:
     assert abandoned.operation.state == "abandoned"
 
     page.get_by_role("navigation", name="Primary").get_by_role("link", name="Effects").click()
-    page.get_by_role("link", name="Decisions", exact=True).click()
+    page.get_by_label("Event").select_option(label="Decisions")
+    page.get_by_role("button", name="Filter").click()
     rows = page.locator("#entries tbody tr[data-row]")
     expect(rows).to_have_count(3)
     for row, words in zip(

@@ -55,7 +55,9 @@ _GROUPS: Final = {
 _FIELDS: Final = {"from": "From", "until": "Until", "show": "The exception"}
 
 
-def effects_page(entries: Entries, address: HistoryAddress, *, viewer_name: str) -> EffectsPage:
+def effects_page(
+    entries: Entries, address: HistoryAddress, *, viewer_name: str, may_export: bool = False
+) -> EffectsPage:
     """One page of the history."""
     asked = address.asked
     return EffectsPage(
@@ -69,6 +71,8 @@ def effects_page(entries: Entries, address: HistoryAddress, *, viewer_name: str)
         filters=_filters(entries, address),
         chips=_chips(entries, address),
         printed=_printed(entries, address, viewer_name),
+        export_href=reverse("export_list") if may_export else "",
+        export_query=address.query,
         next=_next(entries, address),
         newer=_newer(entries, address),
         empty=None if entries.leaves else _empty(entries, address),

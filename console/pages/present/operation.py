@@ -59,7 +59,9 @@ def entry_href(number: int) -> str:
     return reverse("effect_entry", args=[number])
 
 
-def operation_page(read: OperationRead, *, entry: int, viewer_name: str) -> OperationPage:
+def operation_page(
+    read: OperationRead, *, entry: int, viewer_name: str, may_export: bool = False
+) -> OperationPage:
     """A page of the history of one operation; `entry` is the one that a link led to, 0 if none did."""
     operation = read.operation
     path = reverse("effect", args=[operation.pk])
@@ -69,7 +71,7 @@ def operation_page(read: OperationRead, *, entry: int, viewer_name: str) -> Oper
         title=title_of_operation(operation),
         operation_id=operation.pk,
         state=str(operation.state),
-        facts=tuple(_facts(read)),
+        facts=tuple(_facts(read, may_export=may_export)),
         items=items_of(read.leaves, operation, read.names, entry=entry),
         note=f"Oldest first, {ENTRIES_MAX} entries a page, times by the database’s clock",
         proof=PROOF,
@@ -95,7 +97,7 @@ def payload_of(operation: Operation, cases: Iterable[Case]) -> JsonView:
     return replace(part_view(part, case_id="", whole=True), digest=part.digest)
 
 
-def _facts(read: OperationRead) -> Iterable[Fact]:
+def _facts(read: OperationRead, *, may_export: bool) -> Iterable[Fact]:
     operation, run = read.operation, read.operation.run
     yield Fact(label="Operation", value=(Code(operation.pk),), copy=operation.pk)
     yield Fact(label="Idempotency key", value=(Code(operation.key),), copy=operation.key)
@@ -115,12 +117,17 @@ def _facts(read: OperationRead) -> Iterable[Fact]:
         how = str(read.receipt.matched_by).replace("_", " ")
         yield Fact(label="Receipt", value=(Code(read.receipt.reference),), note=(f"matched by {how}",))
     for case in read.cases:
-        yield Fact(label=f"Case {case.number}", value=_case(case), note=(case.opened_because,))
+        yield Fact(
+            label=f"Case {case.number}", value=_case(case, may_export=may_export), note=(case.opened_because,)
+        )
 
 
-def _case(case: Case) -> Phrase:
+def _case(case: Case, *, may_export: bool) -> Phrase:
     word = RESOLUTIONS[Resolution(case.resolution)].word if case.resolution else case.state.replace("_", " ")
-    return Link(case.pk, reverse("case", args=[case.pk])), f", {word[:1].lower()}{word[1:]}"
+    shown: Phrase = (Link(case.pk, reverse("case", args=[case.pk])), f", {word[:1].lower()}{word[1:]}")
+    if not may_export:
+        return shown
+    return (*shown, ", ", Link("report for paper", reverse("case_report", args=[case.pk])))
 
 
 # --- The entries ----------------------------------------------------------------------------------------
@@ -236,7 +243,7 @@ def known_page(known: Known, *, names: Names, now: Any, later_count: int) -> Kno
             )
             for one in assessment.actions
         ),
-        evidence=tuple(_evidence(one, decision.case_id) for one in known.evidence),
+        evidence=tuple(evidence_item(one, decision.case_id) for one in known.evidence),
         attempts=tuple(
             Fact(
                 label=f"Attempt {one.number}",
@@ -314,7 +321,8 @@ def _verdict(known: Known) -> tuple[str, str, Tone, Phrase]:
     return title, shown.icon if shown else "scan-search", shown.tone if shown else "grey", text_parts
 
 
-def _evidence(evidence: Evidence, case_id: str) -> KnownEvidence:
+def evidence_item(evidence: Evidence, case_id: str) -> KnownEvidence:
+    """A piece of evidence without its body."""
     after = {"kind": evidence.kind, "claim": evidence.claim, "finding": evidence.finding}
     title, icon, tone = title_of("evidence.recorded", {"after": after})
     return KnownEvidence(

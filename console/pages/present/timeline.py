@@ -64,6 +64,8 @@ EVENTS: Final[dict[str, tuple[str, str, Tone | None]]] = {
     "case.unsnoozed": ("Woken", "clock", None),
     "case.revealed": ("Hidden parts shown to somebody", "eye", "amber"),
     "case.noted": ("Note", "message-square", "violet"),
+    "history.export_asked": ("History: an export asked for", "download", None),
+    "history.exported": ("History exported", "download", "amber"),
     "conflict.accepted": ("Extra effect booked", "wallet", None),
     "conflict.compensated": ("Extra effect noted as undone", "undo-2", None),
     "provider.lookup_test_asked": ("Lookup tested: the provider was asked", "scan-search", None),

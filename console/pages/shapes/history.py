@@ -46,7 +46,7 @@ class EffectsPage:
     """`effects.html`: who did what, when and why, newest first, append only.
 
     `proof` says what is proved of the log and what isn't yet; `means` what the chosen exception is; `notice`
-    what the list lacks.
+    what the list lacks. `export_href` takes the form that exports what `export_query` lets through.
     """
 
     now: datetime
@@ -59,6 +59,8 @@ class EffectsPage:
     proof: str = ""
     means: str = ""
     notice: str = ""
+    export_href: str = ""
+    export_query: str = ""
     next: NextPage | None = None
     newer: Link | None = None
     empty: EmptyState | None = None

@@ -25,6 +25,7 @@ from tests.integration.api.world import Caller, World, read_reply, rows, run_bod
 NEVER_ANSWERED = {
     "view_name_taken",
     "too_many_views",
+    "too_many_exports",
     "not_your_view",
     "declaration_invalid",
     "cannot_be_asked",

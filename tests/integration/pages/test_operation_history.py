@@ -220,3 +220,43 @@ def test_a_history_costs_as_many_queries_long_as_short(operator: Client, auditor
     with CaptureQueriesContext(connection) as known:
         auditor.get(f"{path}decisions/{decision.pk}/")
     assert len(known) <= 25
+
+
+# --- On paper -------------------------------------------------------------------------------------------
+
+
+def test_a_case_on_paper_has_everything_with_absolute_times_and_whole_addresses(
+    operator: Client, auditor: Client
+) -> None:
+    opened = story(operator)
+    path = f"/cases/{opened.case_id}/report/"
+    with CaptureQueriesContext(connection) as asked:
+        answer = auditor.get(path)
+    assert len(asked) <= QUERIES_MAX
+    text = answer.content.decode()
+    page = answer.context["page"]
+    decision = Decision.objects.get()
+    assert SECRET not in text
+    for shown in (
+        opened.operation.payload_digest,
+        opened.operation.key,
+        decision.evidence_digest,
+        REASON,
+        f"http://testserver/effects/{opened.operation.pk}/decisions/{decision.pk}/",
+        f"http://testserver/effects/entries/{AuditLeaf.objects.latest('id').pk}/",
+        *Evidence.objects.values_list("digest", flat=True),
+    ):
+        assert shown in text, shown
+    assert page.printed.count(" UTC,") == 1
+    assert {item.number for item in page.items} >= set(
+        AuditLeaf.objects.filter(operation_ref=opened.operation.pk).values_list("pk", flat=True)
+    )
+
+
+def test_a_report_is_for_auditors_and_administrators_of_its_team(operator: Client, login: Login) -> None:
+    opened = story(operator)
+    path = f"/cases/{opened.case_id}/report/"
+    for role in (Role.OPERATOR, Role.APPROVER, Role.VIEWER):
+        assert login(role).get(path).status_code == 403, role
+    assert login(Role.ADMINISTRATOR).get(path).status_code == 200
+    assert login(Role.AUDITOR, name="outsider", team="other").get(path).status_code == 404
