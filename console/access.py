@@ -54,6 +54,8 @@ class Deed(StrEnum):
     TIGHTEN = "tighten"
     # Say which database this is after a restore or copy, and let accounts send again.
     STATE_ENVIRONMENT = "state_environment"
+    # Give accounts, roles, teams and tokens, and say what a flow's team decided about it.
+    ADMINISTER = "administer"
     # Say which in-house API there is to send to, and what it promises.
     DECLARE = "declare"
     # Say who is told of what happens in a team, and have a message sent again; see what was told.
@@ -80,6 +82,7 @@ ROLES_BY_DEED: Final[dict[Deed, tuple[Role, ...]]] = {
     Deed.TIGHTEN: (Role.ADMINISTRATOR,),
     Deed.STATE_ENVIRONMENT: (Role.ADMINISTRATOR,),
     Deed.DECLARE: (Role.ADMINISTRATOR,),
+    Deed.ADMINISTER: (Role.ADMINISTRATOR,),
     Deed.SET_NOTIFICATIONS: (Role.ADMINISTRATOR,),
     Deed.REQUEST: (Role.OPERATOR, Role.APPROVER),
     Deed.APPROVE: (Role.APPROVER,),
@@ -114,6 +117,7 @@ _FOR_WHOM: Final[dict[Deed, str]] = {
     Deed.TEST_LOOKUP: "and lookups are tested by operators",
     Deed.TIGHTEN: "and contracts are tightened by administrators",
     Deed.STATE_ENVIRONMENT: "and only administrators say which database this is and what sends again",
+    Deed.ADMINISTER: "and accounts are given by administrators",
     Deed.DECLARE: "and providers are declared by administrators",
     Deed.SET_NOTIFICATIONS: "and administrators say whom a team tells",
     Deed.REQUEST: "and operators and approvers ask for approvals",

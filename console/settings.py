@@ -109,6 +109,42 @@ def mail(url: str) -> dict[str, Any]:
     }
 
 
+def identity_provider() -> dict[str, Any]:
+    """Read the OpenID provider that people may sign in with; {} where there is none.
+
+    People are linked to it by its subject, once they came, and before that by an e-mail address that it says
+    is verified, where RECOURSE_OIDC_LINK_BY_EMAIL is on: then whoever the provider gives an address to is the
+    person with that address.
+    """
+    names = ("ISSUER", "CLIENT_ID", "CLIENT_SECRET")
+    given = {name: os.environ.get(f"RECOURSE_OIDC_{name}", "").strip() for name in names}
+    if not any(given.values()):
+        return {}
+    if not all(given.values()):
+        lacking = ", ".join(f"RECOURSE_OIDC_{name}" for name in names if not given[name])
+        raise ImproperlyConfigured(f"For sign-in with an OpenID provider, set {lacking} too.")
+    by_email = flag("RECOURSE_OIDC_LINK_BY_EMAIL", default=False)
+    return {
+        "provider_id": "sso",
+        "name": os.environ.get("RECOURSE_OIDC_NAME", "").strip() or "single sign-on",
+        "client_id": given["CLIENT_ID"],
+        "secret": given["CLIENT_SECRET"],
+        "settings": {
+            "server_url": given["ISSUER"],
+            "fetch_userinfo": True,
+            "email_authentication": by_email,
+            "email_authentication_auto_connect": by_email,
+        },
+    }
+
+
+def identity_provider_origins() -> list[str]:
+    """Where a browser is sent to sign in: the issuer's origin, and others that it sends people on to."""
+    parts = urlsplit(os.environ.get("RECOURSE_OIDC_ISSUER", "").strip())
+    own = [f"{parts.scheme}://{parts.netloc}"] if parts.netloc else []
+    return [*own, *words("RECOURSE_OIDC_ORIGINS")]
+
+
 def database(url: str) -> dict[str, Any]:
     """Turn `postgresql://user:password@host:port/name?option=…` into Django's settings for one alias.
 
@@ -177,6 +213,12 @@ INSTALLED_APPS = [
     "django_htmx",
     "template_partials",
     "csp",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.socialaccount",
+    "allauth.socialaccount.providers.openid_connect",
+    "allauth.usersessions",
 ]
 
 MIDDLEWARE = [
@@ -188,7 +230,9 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "console.sessions.note_use",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
 ]
@@ -236,6 +280,16 @@ APPEND_ONLY_TABLES = [
 # Tables whose rows the application may add and change, as far as their triggers allow, and never delete.
 NEVER_DELETED_TABLES = ["reconciliation_approvalrequest"]
 
+# Counts sign-ins and calls in a table, so that every process counts the same and no further server is needed.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.db.DatabaseCache",
+        "LOCATION": "console_cache",
+        # What is culled is forgotten: far more than the limits let anybody make within their time.
+        "OPTIONS": {"MAX_ENTRIES": 100_000},
+    }
+}
+
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"
 USE_TZ = True
@@ -265,6 +319,8 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * 1024 * 1024
 # Files are attached to cases one at a time, and held in memory up to the most that is taken.
 DATA_UPLOAD_MAX_NUMBER_FILES = 1
 FILE_UPLOAD_HANDLERS = ["console.uploads.BoundedUpload"]
+# The most calls that one token may make, over all processes: far above what a worker does, below a runaway.
+RECOURSE_API_CALLS_PER_MINUTE = int(number("RECOURSE_API_CALLS_PER_MINUTE", default=30_000, minimum=6))
 # How many callers one process lets wait for claimable runs; each holds a thread while it waits, so this
 # stays below the web server's threads. Whoever comes beyond it is answered at once.
 RECOURSE_WAITERS_MAX = int(number("RECOURSE_WAITERS_MAX", default=4, minimum=0))
@@ -289,6 +345,46 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
 ]
+
+# Signing in. Accounts are made by administrators, so there is nothing to sign up for or to confirm by mail.
+ACCOUNT_ADAPTER = "console.sign_in.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"
+# Of the address that an identity provider sends people back to.
+ACCOUNT_DEFAULT_HTTP_PROTOCOL = "https" if flag("RECOURSE_SECURE_COOKIES", default=not DEBUG) else "http"
+ACCOUNT_LOGOUT_REDIRECT_URL = LOGOUT_REDIRECT_URL
+ACCOUNT_REAUTHENTICATION_TIMEOUT = 5 * 60
+ACCOUNT_LOGOUT_ON_PASSWORD_CHANGE = False
+# Counted in the database, so that every process counts the same. A sign-in that failed is limited by address
+# and by name; an attacker who locks a name out of passwords doesn't lock it out of passkeys.
+ACCOUNT_RATE_LIMITS = {
+    "login": "60/m/ip",
+    "login_failed": "10/m/ip,5/5m/key",
+    "reauthenticate": "10/m/user",
+    "change_password": "5/m/user",
+}
+# How many proxies of our own stand before the server and add to X-Forwarded-For.
+ALLAUTH_TRUSTED_PROXY_COUNT = int(number("RECOURSE_TRUSTED_PROXIES", default=0, minimum=0))
+MFA_ADAPTER = "console.sign_in.SecondFactors"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_ALLOW_UNVERIFIED_EMAIL = True
+MFA_RECOVERY_CODES_SHOW_ONCE = True
+MFA_TOTP_ISSUER = "Recourse"
+MFA_TOTP_TOLERANCE = 1  # a telephone's clock may be half a minute off
+SOCIALACCOUNT_ADAPTER = "console.sign_in.Identities"
+SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
+SOCIALACCOUNT_AUTO_SIGNUP = True
+SOCIALACCOUNT_STORE_TOKENS = False
+SOCIALACCOUNT_QUERY_EMAIL = True
+RECOURSE_IDENTITY_PROVIDER = identity_provider()
+SOCIALACCOUNT_PROVIDERS = {
+    "openid_connect": {
+        "OAUTH_PKCE_ENABLED": True,
+        "APPS": [RECOURSE_IDENTITY_PROVIDER] if RECOURSE_IDENTITY_PROVIDER else [],
+    }
+}
 
 # Off only where no TLS stands before the server, as in a demo on the loopback address.
 SECURE_COOKIES = flag("RECOURSE_SECURE_COOKIES", default=not DEBUG)
@@ -323,7 +419,8 @@ CONTENT_SECURITY_POLICY = {
         "connect-src": [SELF],
         "object-src": [NONE],
         "base-uri": [NONE],
-        "form-action": [SELF],
+        # A form that leads to the identity provider is followed there.
+        "form-action": [SELF, *identity_provider_origins()],
         "frame-ancestors": [NONE],
     }
 }

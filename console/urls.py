@@ -47,6 +47,8 @@ handler400 = _page_or_document(
     problems.bad_request, "bad_request", "The head of this request can't be taken."
 )
 handler403 = problems.forbidden
+# allauth looks for it here.
+handler429 = problems.too_many_requests
 handler404 = _page_or_document(problems.not_found, "not_found", "There is no such address in this API.")
 handler500 = _page_or_document(
     problems.server_error,

@@ -41,6 +41,8 @@ class Rule:
     refused: int = 403
     # It is there for whoever made it, and for nobody else.
     private: bool = False
+    # For whoever is signed in, with a role or without: it is about their own account.
+    roleless: bool = False
 
 
 def reads(by: frozenset[Role] = EVERYBODY, *, query: str = "") -> Rule:
@@ -63,6 +65,11 @@ def mine(*, sends: bool = False) -> Rule:
     )
 
 
+def account(*, sees: bool = True, sends: bool = True) -> Rule:
+    """A page, or the address of a form, about the account of whoever is signed in."""
+    return Rule(sees=EVERYBODY if sees else None, sends=EVERYBODY if sends else None, roleless=True)
+
+
 def form(by: frozenset[Role], *, sees: frozenset[Role] = EVERYBODY) -> Rule:
     """A page with its own form, which others see closed and with the reason."""
     return Rule(sees=sees, sends=by)
@@ -72,6 +79,15 @@ def form(by: frozenset[Role], *, sees: frozenset[Role] = EVERYBODY) -> Rule:
 PUBLIC: Final[Mapping[str, str]] = MappingProxyType(
     {
         "login": "the way in",
+        "account_login": "the way in, under allauth's name",
+        "invitation": "whoever has the link that an administrator gave them chooses a password",
+        "mfa_authenticate": "the way in: only whose password has just been right gets to it",
+        "second_step_left": "the way in, left",
+        "mfa_login_webauthn": "the way in with a passkey",
+        "sign_in_elsewhere": "the way in by an identity provider",
+        "socialaccount_login_cancelled": "the way in, left at the identity provider",
+        "openid_connect_callback": "the identity provider's answer, which allauth checks",
+        "account_inactive": "says that a login is closed",
         "logout": "the way out",
         "reauthenticate": "shows again who is at the session, and is the way in without one",
         "preferences": "how pages look in this browser",
@@ -152,6 +168,32 @@ PAGES: Final[Mapping[str, Rule]] = MappingProxyType(
         "notification_channel": acts(ADMINISTRATORS, data={"state": "off"}),
         "notification_retry": acts(ADMINISTRATORS),
         "search": reads(query="q=ORD"),
+        "person_list": reads(ADMINISTRATORS),
+        "person_new": form(ADMINISTRATORS, sees=ADMINISTRATORS),
+        "person": reads(ADMINISTRATORS),
+        "person_act": acts(ADMINISTRATORS),
+        "team_list": reads(ADMINISTRATORS),
+        "team_new": acts(ADMINISTRATORS),
+        "token_list": reads(ADMINISTRATORS),
+        "token_new": acts(ADMINISTRATORS),
+        "token_revoke": acts(ADMINISTRATORS),
+        "flow_list": reads(ADMINISTRATORS),
+        "flow": form(ADMINISTRATORS, sees=ADMINISTRATORS),
+        "account": account(sends=False),
+        "mfa_index": account(sends=False),
+        "account_change_password": account(),
+        "mfa_activate_totp": account(),
+        "mfa_deactivate_totp": account(),
+        "mfa_view_recovery_codes": account(sends=False),
+        "mfa_generate_recovery_codes": account(),
+        "mfa_add_webauthn": account(),
+        "mfa_remove_webauthn": account(),
+        "account_reauthenticate": account(),
+        "mfa_reauthenticate": account(),
+        "mfa_reauthenticate_webauthn": account(),
+        "session_list": account(sends=False),
+        "session_end": account(sees=False),
+        "session_end_others": account(sees=False),
     }
 )
 

@@ -2,7 +2,8 @@
 
 A browser's session never authenticates the API, so no forged form can. Tokens that only journal and read
 are remembered for a few seconds in each process, because a worker's every call would ask the same; one that
-can decide is looked up at each call, so that revoking it, its person or their role counts at once.
+can decide, or that is a person's, is looked up at each call, so that revoking it, its person or their role
+counts at once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ninja.security import HttpBearer
 
 from console import access
 from console.access import Deed
+from console.api import limits
 from console.models import ApiToken, Person, Scope, hash_secret
 from runs.actors import Actor, ActorKind
 from runs.refusals import Refusal
@@ -89,6 +91,7 @@ class Bearer(HttpBearer):
 
     def authenticate(self, request: HttpRequest, token: str) -> Caller:
         caller = _find(token)
+        limits.count_call(caller.token_id)
         if self.scopes.isdisjoint(caller.scopes):
             needed = " or ".join(sorted(self.scopes))
             raise ScopeMissing(
@@ -170,7 +173,8 @@ def _find(secret: str) -> Caller:
     caller = Caller(token_id=row.pk, team=row.team_id, scopes=frozenset(row.scopes), person=row.person)
     if row.lately is None or row.lately <= timedelta():
         _note_used(row.pk)
-    if Scope.DECIDE not in caller.scopes:
+    # A person's token ends with them at once, whatever it may do.
+    if Scope.DECIDE not in caller.scopes and caller.person is None:
         remembered.put(digest, caller, seconds=min(REMEMBERED_SECONDS, row.left.total_seconds()))
     return caller
 

@@ -12,7 +12,14 @@ from console.api.bearer import Bearer
 from console.models import Scope
 
 # What any call may answer; each call adds its own.
-COMMON_WORDS: Final = ("unauthorized", "forbidden", "method_not_allowed", "unavailable", "internal_error")
+COMMON_WORDS: Final = (
+    "unauthorized",
+    "forbidden",
+    "rate_limited",
+    "method_not_allowed",
+    "unavailable",
+    "internal_error",
+)
 BODY_WORDS: Final = ("unreadable_json", "invalid", "too_large", "unsupported_media_type")
 
 # Queries are compared with stored text, which holds no U+0000.

@@ -7,6 +7,7 @@ refusal's own sentence, and what else a caller needs to act stands beside these 
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -215,6 +216,12 @@ WORDS: dict[str, Word] = {
         "A bearer token is needed",
         "The token is missing, unknown, expired or revoked. A browser's session doesn't count here.",
     ),
+    "rate_limited": Word(
+        429,
+        "The token makes too many calls",
+        "Nothing was looked at. `retry_after_ms`, and `Retry-After` in seconds, say when to make the same "
+        "call again; its content is recognised.",
+    ),
     "webhook_forged": Word(
         403,
         "The notice isn't signed by its provider",
@@ -305,6 +312,9 @@ def _as_text(value: object) -> str:
 def refused(refusal: Refusal, *, headers: dict[str, str] | None = None, **members: Any) -> HttpResponse:
     """Return a refusal's problem document, with its details and `members` beside its sentence."""
     details = {**refusal.details, **members}
+    wait_ms = details.get("retry_after_ms")
+    if isinstance(wait_ms, int):
+        headers = {"Retry-After": str(math.ceil(wait_ms / 1000)), **(headers or {})}
     if isinstance(refusal, Invalid) and details.get("where") is not None:
         details["where"] = pointer(str(details["where"]))
     return problem(refusal.word, refusal.sentence, headers=headers, members=details)

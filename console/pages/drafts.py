@@ -30,7 +30,9 @@ TYPIST_COOKIE: Final = "__Host-recourse_typist" if settings.SECURE_COOKIES else 
 TYPIST_SECONDS: Final = 30 * 24 * 60 * 60
 
 # What a form carries that nobody typed, or that must not be kept.
-_NEVER_KEPT: Final = frozenset({"csrfmiddlewaretoken", "password", "next", KEY, "step", "act"})
+_NEVER_KEPT: Final = frozenset(
+    {"csrfmiddlewaretoken", "password", "oldpassword", "code", "credential", "next", KEY, "step", "act"}
+)
 # What a page needs to know of a form, and a person doesn't.
 _UNSEEN: Final = frozenset(
     {

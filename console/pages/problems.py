@@ -18,6 +18,7 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 
 from console.api.problems import WORDS
+from console.pages import limits
 from console.pages.drafts import carries_own_id, shown_facts, typed_in
 from console.pages.session import viewer_of
 from console.pages.shapes import Code, Fact, HiddenField, Link, Phrase, ProblemPage, Shell
@@ -139,6 +140,33 @@ def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpR
             kept=_typed(request),
         ),
     )
+
+
+def not_signed_in(request: HttpRequest, sentence: str) -> HttpResponse:
+    """403: a sign-in that came to nothing, and why as far as whoever tried may know."""
+    return _problem(
+        request,
+        ProblemPage(
+            code=403,
+            title="You aren’t signed in",
+            lead=sentence,
+            text=(),
+            links=(Link("Go to the sign-in", "/login/"),),
+        ),
+    )
+
+
+def too_many_requests(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """429: this person, address or token asked more often than is answered."""
+    page = ProblemPage(
+        code=429,
+        title=_TITLES[429],
+        lead="Nothing was changed and nothing was sent.",
+        text=("In a minute this is answered; asked earlier, it is refused like this.",),
+        links=(Link("Open the page anew", request.path), _QUEUE),
+        kept=_typed(request),
+    )
+    return limits.too_many(_problem(request, page))
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:

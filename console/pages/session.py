@@ -10,8 +10,13 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, Final, Literal, ParamSpec, cast
 
+from allauth.account.adapter import get_adapter
+from allauth.account.internal.flows.login import perform_password_login
+from allauth.account.models import Login
+from allauth.core.internal import ratelimit
 from django.conf import settings
 from django.contrib import messages
+from django.contrib.auth.forms import AuthenticationForm
 from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render, resolve_url
@@ -23,11 +28,12 @@ from django.views.decorators.http import require_GET, require_POST, require_safe
 from console import access
 from console.access import Deed
 from console.models import Person, Role
-from console.pages import drafts
+from console.pages import drafts, limits
 from console.pages.present.marks import plural
 from console.pages.shapes import Shell, Tone, Viewer
 from console.pages.shapes.frame import FrozenNotice
 from console.queries.frame import Frame, read_frame
+from console.sign_in import WAITING_DRAFT
 
 Theme = Literal["system", "light", "dark"]
 THEMES: Final[tuple[Theme, ...]] = ("system", "light", "dark")
@@ -54,6 +60,7 @@ def shell(request: HttpRequest) -> dict[str, Any]:
 
 def shell_of(request: HttpRequest) -> Shell:
     """The frame for this request: environment, the person, their theme, and where they are."""
+    user = getattr(request, "user", None)
     match = request.resolver_match
     name = (match.url_name or "") if match else ""
     section: Literal["queue", "runs", "effects", "providers", ""] = ""
@@ -72,6 +79,7 @@ def shell_of(request: HttpRequest) -> Shell:
         shortcuts=getattr(getattr(request, "user", None), "shortcuts", "on") != "off",
         path=request.get_full_path() if request.method == "GET" else request.path,
         viewer=viewer_of(request),
+        administers=isinstance(user, Person) and access.may(user, Deed.ADMINISTER),
         section=section,
         # Asked for only where the navigation is shown: a fragment has none.
         open_cases=cast("str", SimpleLazyObject(lambda: _open_cases(request))),
@@ -147,11 +155,30 @@ def signed_in(view: Callable[Concatenate[HttpRequest, P], HttpResponseBase]) -> 
     return guarded
 
 
+class SignInForm(AuthenticationForm):
+    """Name and password, asked for through allauth's adapter, which counts what failed."""
+
+    def clean(self) -> dict[str, Any]:
+        username, password = self.cleaned_data.get("username"), self.cleaned_data.get("password")
+        if username and password:
+            credentials = {"username": username, "password": password}
+            self.user_cache = get_adapter(self.request).authenticate(self.request, **credentials)
+            if self.user_cache is None:
+                raise self.get_invalid_login_error()
+        return self.cleaned_data
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the password wasn't looked at, because too many were wrong before it."""
+        return self.has_error("__all__", "too_many_login_attempts")
+
+
 class SignIn(LoginView):
     """The sign-in form. After an ended session it says so, and carries the typed fields along."""
 
     template_name = "registration/login.html"
     redirect_authenticated_user = True
+    form_class = SignInForm
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         # A page that wanted a session answered with this form: show it, don't take the POST for a login.
@@ -177,22 +204,34 @@ class SignIn(LoginView):
             kept_facts=drafts.shown_facts(self.request.POST) if nobodys else (),
             file_lost=ended and bool(self.request.FILES),
             target=target,
+            single_sign_on=settings.RECOURSE_IDENTITY_PROVIDER,
         )
 
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if not ratelimit.consume(request, app="allauth.account", action="login"):
+            return self.limited(self.get_form())
+        return super().post(request, *args, **kwargs)
+
     def form_valid(self, form: Any) -> HttpResponse:
-        response = super().form_valid(form)
-        person = cast("Person", self.request.user)
-        drafts.remember_typist(response, person)
-        access.note_reauthenticated(self.request)
-        draft = drafts.unpack(self.request.POST.get(drafts.KEY, ""))
-        if drafts.keep_for(self.request, person, draft):
-            messages.info(
-                self.request,
-                "You are signed in again. Nothing was recorded; what you had typed is still here.",
-            )
-        elif draft:
-            messages.info(self.request, "Somebody else had typed in that form. It isn’t shown to you.")
-        return response
+        stash_draft(self.request)
+        person = form.get_user()
+        login = Login(user=person, redirect_url=self.get_success_url())
+        answer = perform_password_login(self.request, {"username": person.username}, login)
+        return cast("HttpResponse", answer)
+
+    def form_invalid(self, form: Any) -> HttpResponse:
+        return self.limited(form) if form.is_limited else super().form_invalid(form)
+
+    def limited(self, form: Any) -> HttpResponse:
+        """The form again, which says that nothing is looked at for now; nothing typed is lost."""
+        context = self.get_context_data(form=form, limited=True)
+        return limits.too_many(self.render_to_response(context))
+
+
+def stash_draft(request: HttpRequest) -> None:
+    """Keep what had been typed before this sign-in until its last step is done."""
+    if draft := request.POST.get(drafts.KEY, ""):
+        request.session[WAITING_DRAFT] = draft
 
 
 class SignOut(LogoutView):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.urls import path
 
 from console.pages import (
+    account_urls,
+    administration_urls,
     attaching,
     bodies,
     bulk,
@@ -109,4 +111,6 @@ urlpatterns = [
     path("preferences/", session.preferences, name="preferences"),
     path("preferences/theme/", session.set_theme, name="theme"),
     path("live/", session.live, name="live"),
+    *account_urls.urlpatterns,
+    *administration_urls.urlpatterns,
 ]

@@ -12,6 +12,7 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 
+from console import people
 from console.models import Person, Role
 from runs.models import Team
 
@@ -54,6 +55,7 @@ class Command(BaseCommand):
                 raise CommandError(" ".join(error.messages)) from error
             person.save()
             person.teams.set(teams)
+            people.note_by_command(person, made=made)
         self.stdout.write(_said(person, teams, made=made))
 
     def _team(self, slug: str, *, create: bool) -> Team:

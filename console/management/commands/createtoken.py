@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import transaction
 from django.utils import timezone
 
+from console import people, tokens
 from console.models import Person, Scope, create_token
 from runs.models import Team
 from runs.refusals import Refusal
@@ -49,6 +50,7 @@ class Command(BaseCommand):
                 )
             except Refusal as refusal:
                 raise CommandError(refusal.sentence) from refusal
+            tokens.note_made(made.token, actor=people.COMMAND_LINE.actor)
         self.stderr.write(
             f"Token {made.token.id} of team {team.slug}, {', '.join(made.token.scopes)}, until "
             f"{made.token.expires_at:%Y-%m-%d %H:%M} UTC. The secret is shown this once:"

@@ -47,6 +47,8 @@ class Shell:
     viewer: Viewer | None = None
     section: Literal["queue", "runs", "effects", "providers", ""] = ""
     open_cases: str = ""
+    # Whether the pages of administration are theirs.
+    administers: bool = False
     # What no account, or not every account, sends while sending is frozen; None while all are open.
     frozen: FrozenNotice | None = None
 
