@@ -38,6 +38,7 @@ from console.sign_in import WAITING_DRAFT
 Theme = Literal["system", "light", "dark"]
 THEMES: Final[tuple[Theme, ...]] = ("system", "light", "dark")
 THEME_COOKIE: Final = "recourse_theme"
+TIMES_COOKIE: Final = "recourse_times"
 PREFERENCE_SECONDS: Final = 400 * 24 * 60 * 60  # the longest that browsers keep a cookie
 
 # Beyond it the number beside the navigation says "99+".
@@ -81,6 +82,8 @@ def shell_of(request: HttpRequest) -> Shell:
         viewer=viewer_of(request),
         administers=isinstance(user, Person) and access.may(user, Deed.ADMINISTER),
         section=section,
+        times="own" if request.COOKIES.get(TIMES_COOKIE) == "own" else "utc",
+        no_team=getattr(request, "teams", None) == (),
         # Asked for only where the navigation is shown: a fragment has none.
         open_cases=cast("str", SimpleLazyObject(lambda: _open_cases(request))),
         frozen=cast("FrozenNotice | None", SimpleLazyObject(lambda: _frozen(request))),
@@ -275,6 +278,9 @@ def set_theme(request: HttpRequest) -> HttpResponse:
     theme = request.POST.get("theme")
     if theme in THEMES:
         _keep(response, THEME_COOKIE, theme)
+    times = request.POST.get("times")
+    if times in {"utc", "own"}:
+        _keep(response, TIMES_COOKIE, times)
     shortcuts = request.POST.get("shortcuts")
     if shortcuts in {"on", "off"} and isinstance(request.user, Person):
         Person.objects.filter(pk=request.user.pk).update(shortcuts=shortcuts)

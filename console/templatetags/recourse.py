@@ -237,6 +237,12 @@ def until(context: template.Context, at: datetime, form: str = "") -> SafeString
 
 
 @register.filter
+def ends(identifier: str) -> str:
+    """Show an id by its ends, as "op_01M8…KVH0JHQ4", where a row has no room for all of it."""
+    return identifier if len(identifier) <= 20 else f"{identifier[:7]}…{identifier[-8:]}"
+
+
+@register.filter
 def money(amount: Money | None) -> str:
     """Show an amount exactly; a dash where there is none."""
     return "–" if amount is None else format_money(amount)

@@ -45,7 +45,25 @@
       if (element.textContent !== text) element.textContent = text;
     }
     const clock = document.querySelector(".live__clock time");
-    if (clock) clock.textContent = `${now.toISOString().slice(11, 19)} UTC`;
+    if (clock) clock.textContent = ownZone ? ownClock(now) : `${now.toISOString().slice(11, 19)} UTC`;
+  }
+
+  // As `wording.clock` says it in UTC: "14:39:52 +01:00", with the day where that isn't today.
+  const ownZone = body.dataset.times === "own";
+  const digits = (number) => String(number).padStart(2, "0");
+
+  function ownOffset(at) {
+    const minutes = -at.getTimezoneOffset();
+    const apart = Math.abs(minutes);
+    return `${minutes < 0 ? "-" : "+"}${digits(Math.trunc(apart / 60))}:${digits(apart % 60)}`;
+  }
+
+  function ownClock(at) {
+    const today = serverNow();
+    const time = `${[at.getHours(), at.getMinutes(), at.getSeconds()].map(digits).join(":")} ${ownOffset(at)}`;
+    if (at.toDateString() === today.toDateString()) return time;
+    const year = at.getFullYear() === today.getFullYear() ? {} : { year: "numeric" };
+    return `${at.toLocaleDateString("en-GB", { day: "numeric", month: "short", ...year })} ${time}`;
   }
 
   // A tooltip says the UTC time in full; only the browser knows the person's own.
@@ -56,7 +74,10 @@
         dateStyle: "medium", timeStyle: "long",
       });
       element.title += `\n${local}`;
+      if (ownZone && element.dataset.relative === "") element.textContent = ownClock(new Date(element.dateTime));
     }
+    if (!ownZone) return;
+    for (const said of root.querySelectorAll("[data-zone]")) said.textContent = `UTC${ownOffset(serverNow())}`;
   }
 
   // ------------------------------------------------------------ copying

@@ -106,10 +106,12 @@ def the_operators_path(page: Page, server: Server) -> None:
     assert confirmed.operation.receipt.reference == "rfd_1"
 
     page.get_by_role("link", name="Next case").click()
-    expect(page).to_have_url(f"{server.url}/cases/{retried.case_id}/")
+    expect(page).to_have_url(f"{server.url}/cases/{retried.case_id}/#question")
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
     fill_in(page, "Retry with the same key", executor="The agent’s worker")
     record(page, "Retry with the same key")
     expect(page.get_by_text("Recorded: retry with the same key.")).to_be_visible()
+    expect(page.get_by_role("heading", name="What became of the retry")).to_be_visible()
     cases.looked_up(retried, cases.not_found())
     assert Grant.objects.get(operation=retried.operation).state == "open"
     page.reload()

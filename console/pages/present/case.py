@@ -17,6 +17,7 @@ from console.pages.present.evidence import evidence_of
 from console.pages.present.jsons import part_view
 from console.pages.present.marks import amount_of, answer_shown, capped
 from console.pages.present.panel import panel_of, selectable
+from console.pages.present.progress import progress_of
 from console.pages.present.related import related_view
 from console.pages.present.timeline import history_href, note_of, timeline_of
 from console.pages.present.verdict import state_badge, verdict_of
@@ -127,6 +128,7 @@ def case_page(
         ),
         version=case.version,
         keyfacts=_keyfacts(read),
+        progress=progress_of(read),
         banner=banner,
         kept=kept,
         diff=diffs[0] if diffs else None,
@@ -140,8 +142,10 @@ def case_page(
         timeline_note=note_of(read),
         record=_record(read),
         payload=part_view(payload_part(operation, redactor_of(operation)), case_id=case.pk),
-        previous_href=reverse("case", args=[read.place.previous]) if read.place.previous else "",
-        next_href=reverse("case", args=[read.place.next]) if read.place.next else "",
+        previous_href=reverse("case", args=[read.place.previous]) + naming.TO_QUESTION
+        if read.place.previous
+        else "",
+        next_href=reverse("case", args=[read.place.next]) + naming.TO_QUESTION if read.place.next else "",
         place=_place(read),
         live_href=reverse("case_live", args=[case.pk]) if moving else "",
         news_href=reverse("case_news", args=[case.pk]) + seen if case.state != CaseState.RESOLVED else "",

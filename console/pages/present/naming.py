@@ -11,6 +11,9 @@ from typing import Any, Final
 
 from runs.money import Money, format_money
 
+# The heading of a case's page, which takes the focus of whoever goes on to the next one.
+TO_QUESTION: Final = "#question"
+
 # Verbs that tools start with, and what was done if it happened.
 _DONE: Final = {
     "book": "booked",

@@ -10,7 +10,7 @@ from django.urls import reverse
 from console.pages import wording
 from console.pages.forms import DecisionForm
 from console.pages.present.case import title_in
-from console.pages.present.naming import noun_of
+from console.pages.present.naming import TO_QUESTION, noun_of
 from console.pages.present.outcomes import changes_of, consequences_in, in_words, last_word
 from console.pages.shapes import (
     Banner,
@@ -216,7 +216,8 @@ def decided_banner(read: CaseRead, decision: Decision) -> Banner:
     }
     title, text = words[decision.action]
     run = f" The run is {read.run.state}."
-    next_case = Link("Next case", reverse("case", args=[read.place.next])) if read.place.next else None
+    following = reverse("case", args=[read.place.next]) + TO_QUESTION if read.place.next else ""
+    next_case = Link("Next case", following) if following else None
     return Banner(
         title=(title,),
         icon="circle-check",

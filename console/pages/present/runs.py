@@ -92,7 +92,7 @@ def _empty(narrowed: bool) -> EmptyState:
     if narrowed:
         return EmptyState(
             title="No run matches",
-            text="None of the runs that you can see has all of this.",
+            text="Runs with all of this would be listed here; none that you can see has it.",
             icon="list-filter",
             action=Link("Show all runs", reverse("run_list")),
         )

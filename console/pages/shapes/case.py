@@ -353,6 +353,16 @@ class RelatedCase:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ProgressStep:
+    """One step of a retry; `now` is under way, `ended` won't come any more."""
+
+    title: str
+    state: Literal["done", "now", "ahead", "ended"]
+    text: Phrase
+    at: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class CasePage:
     """`case.html`. The heading is the human question: "Did the refund of €1,240.00 happen?"
 
@@ -376,6 +386,8 @@ class CasePage:
     panel: DecisionPanel
     version: int
     keyfacts: tuple[Fact, ...] = ()
+    # Of a retry that was decided, as long as that is the last word.
+    progress: tuple[ProgressStep, ...] = ()
     banner: Banner | None = None
     kept: tuple[Fact, ...] = ()
     diff: DiffView | None = None

@@ -49,6 +49,10 @@ class Shell:
     open_cases: str = ""
     # Whether the pages of administration are theirs.
     administers: bool = False
+    # Instants by the UTC clock, or by that of the person's own zone, which only their browser knows.
+    times: Literal["utc", "own"] = "utc"
+    # Signed in and in no team: every list is empty, whatever there is.
+    no_team: bool = False
     # What no account, or not every account, sends while sending is frozen; None while all are open.
     frozen: FrozenNotice | None = None
 

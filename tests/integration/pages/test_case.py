@@ -20,13 +20,14 @@ from reconciliation.notes import add_note
 from reconciliation.snoozing import snooze
 from reconciliation.working import Worker, claim_case
 from runs.actors import Actor, ActorKind
+from runs.journal.sending import begin_send
 from runs.locking import database_now
 from runs.models import Evidence
 from tests import cases, factories
 from tests.browser.seeding import decided, late_success, people
 from tests.cases import Effect
 from tests.integration.pages.conftest import Login
-from tests.integration.pages.forms import page_of
+from tests.integration.pages.forms import decide, page_of
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'`{{7*7}}\u202e\u200b"
 # The session and the person, the case, that they are there, what is a few rows each, the evidence to judge by
@@ -50,7 +51,7 @@ def show(client: Client, opened: cases.Opened) -> str:
 
 def test_the_human_question_comes_first(operator: Client) -> None:
     opened = cases.needs_decision()
-    assert "<h1>Did the refund of €1,240.00 happen?</h1>" in show(operator, opened)
+    assert ">Did the refund of €1,240.00 happen?</h1>" in show(operator, opened)
 
 
 def test_a_mismatch_shows_what_differs_before_what_is_the_same(operator: Client) -> None:
@@ -195,7 +196,8 @@ def test_neighbours_in_the_queue_are_one_link_away(operator: Client) -> None:
     at = first.case.worsens_at
     type(first.case).objects.update(worsens_at=at)
     page = page_of(operator, f"/cases/{second.case_id}/")
-    assert (page.previous_href, page.next_href) == (f"/cases/{first.case_id}/", f"/cases/{third.case_id}/")
+    around = [f"/cases/{one.case_id}/#question" for one in (first, third)]
+    assert [page.previous_href, page.next_href] == around
     assert page.place == "2 of 3"
 
 
@@ -465,3 +467,35 @@ def test_a_case_of_an_account_that_is_gone_says_so_and_the_queue_still_works(
     assert row.window.note == "No key support"
     answer = operator.get(f"/runs/{opened.run.pk}/")
     assert answer.status_code == 200
+
+
+# --- What became of a retry -------------------------------------------------------------------------------
+
+
+def progress(client: Client, opened: cases.Opened) -> list[tuple[str, str]]:
+    page = page_of(client, f"/cases/{opened.case_id}/")
+    return [(one.title, one.state) for one in page.progress]
+
+
+def test_a_retry_is_told_from_requested_to_sent_to_verified_as_it_becomes_true(operator: Client) -> None:
+    opened = cases.needs_decision()
+    assert progress(operator, opened) == []
+    assert decide(operator, opened, "retry", executor="agent").status_code == 302
+    asked = ("Requested", "done")
+    assert progress(operator, opened) == [asked, ("Sent", "now"), ("Verified", "ahead")]
+    cases.looked_up(opened, cases.not_found())
+    assert progress(operator, opened) == [asked, ("Sent", "now"), ("Verified", "ahead")]
+    token = factories.claim(opened.run)
+    begin_send(team=opened.case.team_id, operation_id=opened.operation.pk, token=token, attempt_id="a2")
+    live = operator.get(f"/cases/{opened.case_id}/live/").content.decode()
+    assert "What became of the retry" in live, "it follows by itself"
+    assert progress(operator, opened) == [asked, ("Sent", "done"), ("Verified", "now")]
+    cases.looked_up(opened, cases.found(opened))
+    assert progress(operator, opened) == [asked, ("Sent", "done"), ("Verified", "done")]
+
+
+def test_a_retry_that_a_lookup_made_needless_says_that_nothing_was_sent(operator: Client) -> None:
+    opened = cases.needs_decision()
+    decide(operator, opened, "retry", executor="agent")
+    cases.looked_up(opened, cases.found(opened))
+    assert progress(operator, opened) == [("Requested", "done"), ("Not sent", "ended"), ("Verified", "done")]
