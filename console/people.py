@@ -92,6 +92,8 @@ class By:
 
 # Whoever can start commands can reach the database as well; their acts are on record as the machine's.
 COMMAND_LINE: Final = By(actor=Actor(ActorKind.SYSTEM, "command-line"))
+# Links people to itself where it says that it verified their address, and that is believed.
+IDENTITY_PROVIDER: Final = By(actor=Actor(ActorKind.SYSTEM, "identity-provider"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.models import SocialAccount
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 from django.contrib import messages
@@ -125,8 +126,27 @@ class Identities(DefaultSocialAccountAdapter):  # type: ignore[misc]
         return False
 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
-        """Refuse whoever is linked to nobody: by subject first, then, where it is on, by verified e-mail."""
-        if not sociallogin.is_existing:
+        """Refuse whoever is linked to nobody: by subject first, then, where it is on, by verified e-mail.
+
+        Whoever came by their address is linked to the subject from then on. An address that somebody else got
+        since, with a subject of their own, opens nothing.
+        """
+        by_address = sociallogin.is_existing and sociallogin.account.pk is None
+        person = sociallogin.user if by_address else None
+        if person is not None and person.is_active and not _is_linked(person):
+            # Asked late: it changes accounts, and they are made of what signs in.
+            from console import people
+
+            people.link(
+                by=people.IDENTITY_PROVIDER,
+                person_id=person.pk,
+                subject=str(sociallogin.account.uid),
+                reason="The identity provider says that it verified the person's e-mail address.",
+            )
+            sociallogin.account = SocialAccount.objects.get(user=person, provider=people.SINGLE_SIGN_ON)
+            # allauth would take the password away, for it never saw the address confirmed here.
+            sociallogin._did_authenticate_by_email = None
+        elif not sociallogin.is_existing or (person is not None and person.is_active):
             log.info("sign_in_unknown", provider=sociallogin.account.provider)
             # Asked late: what shows a problem needs the sign-in page, which needs this module.
             from console.pages import problems
@@ -147,3 +167,7 @@ class Identities(DefaultSocialAccountAdapter):  # type: ignore[misc]
         log.warning("sign_in_elsewhere_failed", error=str(error), exception=type(exception).__name__)
         sentence = "Your identity provider’s answer couldn’t be used. The cause is in the log."
         raise ImmediateHttpResponse(problems.not_signed_in(request, sentence))
+
+
+def _is_linked(person: Person) -> bool:
+    return bool(SocialAccount.objects.filter(user=person, provider="sso").exists())

@@ -18,6 +18,7 @@ from django.test import Client
 from console import people
 from console.models import Person, Role
 from console.people import COMMAND_LINE
+from runs.models import AuditLeaf
 from tests import factories
 from tests.contract.peers.servers import FOLDER, MODULES, require_node
 from tests.processes import PATIENCE_SECONDS, Spawn, until
@@ -32,6 +33,7 @@ CLIENT = {
 PEOPLE = {
     "subject-rita": {"name": "Rita", "email": "rita@example.org", "email_verified": True},
     "subject-eve": {"name": "Eve", "email": "rita@example.org", "email_verified": False},
+    "subject-heir": {"name": "Heir", "email": "rita@example.org", "email_verified": True},
     "subject-new": {"name": "New", "email": "new@example.org", "email_verified": True},
 }
 REASON = "Agreed with their team lead today."
@@ -76,7 +78,6 @@ def configure(settings: Any, issuer: str, *, by_email: bool) -> None:
             "server_url": issuer,
             "fetch_userinfo": True,
             "email_authentication": by_email,
-            "email_authentication_auto_connect": by_email,
         },
     }
     settings.RECOURSE_IDENTITY_PROVIDER = app
@@ -147,6 +148,9 @@ def test_an_address_links_only_where_that_is_on_and_the_provider_verified_it(
     assert answer.status_code == 302, answer.content
     assert client.get("/", secure=True).status_code == 200
     assert SocialAccount.objects.get(user=rita).uid == "subject-rita"
+    leaf = bytes(AuditLeaf.objects.get(action="person.linked").body).decode()
+    assert '"after":{"subject":"subject-rita"}' in leaf
+    assert sign_in("subject-heir")[1].status_code == 403, "the address is somebody else's now"
     configure(settings, issuer, by_email=False)
     assert sign_in("subject-rita")[1].status_code == 302, "linked by subject from then on"
 
