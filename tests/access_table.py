@@ -144,6 +144,12 @@ PAGES: Final[Mapping[str, Rule]] = MappingProxyType(
         "run_list": reads(),
         "run": reads(),
         "run_revoke": acts(OPERATORS),
+        "run_ask": acts(WORKERS),
+        "approval_list": reads(),
+        "approval_news": reads(query="seen=0"),
+        "approval": reads(),
+        "approval_answer": acts(APPROVERS),
+        "approval_own": acts(WORKERS),
         "effects": reads(),
         "export_list": Rule(sees=HISTORIANS, sends=HISTORIANS, data={"form": "csv"}),
         "export": Rule(sees=HISTORIANS, sends=None),
@@ -248,7 +254,7 @@ CALLS: Final[Mapping[str, Call]] = MappingProxyType(
         "refuse_approval": Call(DECIDING, APPROVERS),
         "ask_about_approval": Call(DECIDING, APPROVERS),
         # Whoever asked, which is the test's operator.
-        "withdraw_approval": Call(DECIDING, OPERATORS),
-        "reply_about_approval": Call(DECIDING, OPERATORS),
+        "withdraw_approval": Call(DECIDING, OPERATORS, body={"comment": "Not needed any more."}),
+        "reply_about_approval": Call(DECIDING, OPERATORS, body={"text": "The ticket is 4711."}),
     }
 )

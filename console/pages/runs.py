@@ -1,6 +1,8 @@
-"""Runs: the list, one of them, and taking its lease away."""
+"""Runs: the list, one of them, taking its lease away, and asking a second person about it."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -11,12 +13,17 @@ from console.access import Deed
 from console.pages.drafts import shown_facts
 from console.pages.forms import DecisionForm, read_form
 from console.pages.guards import Viewer, is_given_back, page
+from console.pages.present.asking_two import AskTyped, read_ask, wanted_of
 from console.pages.present.review import refused_banner
 from console.pages.present.runs import run_list_page, run_page
 from console.pages.shapes import Banner, FieldError
 from console.queries.finding import clean
 from console.queries.runs import Asked, View, find_run, list_runs, read_run
+from reconciliation import approvals
+from reconciliation.persons import Forbidden
 from runs.leases import StaleToken, revoke
+from runs.locking import database_now
+from runs.refusals import Invalid, NotFound, Refusal
 
 
 @page("GET", "HEAD")
@@ -63,6 +70,47 @@ def run_revoke(request: HttpRequest, viewer: Viewer, run_id: str) -> HttpRespons
     return HttpResponseRedirect(reverse("run", args=[found.pk]))
 
 
+@page("POST", gives_back=True)
+def run_ask(request: HttpRequest, viewer: Viewer, run_id: str) -> HttpResponse:
+    """Ask a second person for something about the run; it is answered on a page of its own."""
+    found = find_run(run_id, teams=viewer.teams)
+    typed = read_ask(request.POST)
+    if is_given_back(request):
+        return _show(request, viewer, run_id, typed=typed)
+    why_not = viewer.why_not(Deed.REQUEST)
+    if why_not:
+        return _show(request, viewer, run_id, typed=typed, banner=_not_asked(why_not), status=403)
+    try:
+        wanted = wanted_of(typed, found, now=database_now())
+        made = approvals.request(
+            kind=wanted.kind,
+            worker=viewer.worker,
+            team=found.team_id,
+            parameters=wanted.parameters,
+            reason=typed.reason,
+            key=typed.key,
+            run_id=found.pk,
+            operation_id=wanted.operation_id,
+            until_at=wanted.until_at,
+        )
+    except Invalid as refusal:
+        field = f"{typed.ask}-{refusal.details.get('where', 'reason')}"
+        wrong = replace(typed, errors=(FieldError(field=field, sentence=refusal.sentence),))
+        return _show(request, viewer, run_id, typed=wrong, status=422)
+    except NotFound:
+        raise
+    except Refusal as refusal:
+        fresh = replace(typed, key="")
+        status = 403 if isinstance(refusal, Forbidden) else 409
+        return _show(request, viewer, run_id, typed=fresh, banner=_not_asked(refusal.sentence), status=status)
+    messages.success(request, "Asked. A second person of the team answers here; nothing is done until then.")
+    return HttpResponseRedirect(reverse("approval", args=[made.approval.pk]))
+
+
+def _not_asked(sentence: str) -> Banner:
+    return replace(refused_banner(sentence, kept=True), title=("Nothing was asked for.",))
+
+
 def _not_revoked(sentence: str) -> Banner:
     banner = refused_banner(sentence, kept=False)
     return Banner(
@@ -82,14 +130,19 @@ def _show(
     form: DecisionForm | None = None,
     errors: tuple[FieldError, ...] = (),
     banner: Banner | None = None,
+    typed: AskTyped | None = None,
     status: int = 200,
 ) -> HttpResponse:
     shown = run_page(
         read_run(run_id, teams=viewer.teams),
         revoke_why_not=viewer.why_not(Deed.REVOKE_LEASE),
+        ask_why_not=viewer.why_not(Deed.REQUEST),
         banner=banner,
+        typed=typed,
         reason=form["reason"] if form is not None else "",
         errors=errors,
     )
-    typed_kept = shown_facts(request.POST) if form is not None and not shown.revoke_href else ()
+    lost = form is not None and not shown.revoke_href
+    lost = lost or (typed is not None and not any(one.open for one in shown.asks))
+    typed_kept = shown_facts(request.POST) if lost else ()
     return render(request, "run.html", {"page": shown, "typed_kept": typed_kept}, status=status)

@@ -64,12 +64,14 @@ def shell_of(request: HttpRequest) -> Shell:
     user = getattr(request, "user", None)
     match = request.resolver_match
     name = (match.url_name or "") if match else ""
-    section: Literal["queue", "runs", "effects", "providers", ""] = ""
+    section: Literal["queue", "runs", "approvals", "effects", "providers", ""] = ""
     if name == "queue" or name.startswith(("case", "bulk")):
         section = "queue"
     elif name.startswith("run"):
         section = "runs"
-    elif name == "effects":
+    elif name.startswith("approval"):
+        section = "approvals"
+    elif name.startswith(("effect", "export")):
         section = "effects"
     elif name.startswith("provider"):
         section = "providers"
@@ -86,6 +88,7 @@ def shell_of(request: HttpRequest) -> Shell:
         no_team=getattr(request, "teams", None) == (),
         # Asked for only where the navigation is shown: a fragment has none.
         open_cases=cast("str", SimpleLazyObject(lambda: _open_cases(request))),
+        waiting_approvals=cast("str", SimpleLazyObject(lambda: _waiting_approvals(request))),
         frozen=cast("FrozenNotice | None", SimpleLazyObject(lambda: _frozen(request))),
     )
 
@@ -115,11 +118,26 @@ def _open_cases(request: HttpRequest) -> str:
     return f"{OPEN_CASES_MAX}+" if count > OPEN_CASES_MAX else str(count or "")
 
 
+def _waiting_approvals(request: HttpRequest) -> str:
+    """How many requests this person could answer; "" for none, and for whoever answers none."""
+    person = request.user
+    if not isinstance(person, Person) or not access.may(person, Deed.APPROVE):
+        return ""
+    count = _frame(request).approvals
+    return f"{OPEN_CASES_MAX}+" if count > OPEN_CASES_MAX else str(count or "")
+
+
 def _frame(request: HttpRequest) -> Frame:
     """What stands around this page, read once for it."""
     found = getattr(request, "frame", None)
     if not isinstance(found, Frame):
-        found = read_frame(teams=getattr(request, "teams", ()), count_max=OPEN_CASES_MAX + 1)
+        person = request.user if isinstance(request.user, Person) else None
+        found = read_frame(
+            teams=getattr(request, "teams", ()),
+            count_max=OPEN_CASES_MAX + 1,
+            actor=access.person_actor(person).id if person is not None else "",
+            principal=access.principal_of(person) if person is not None else "",
+        )
         request.frame = found  # type: ignore[attr-defined]
     return found
 
@@ -210,6 +228,14 @@ class SignIn(LoginView):
             single_sign_on=settings.RECOURSE_IDENTITY_PROVIDER,
         )
 
+    def get_default_redirect_url(self) -> str:
+        person = self.request.user
+        return (
+            reverse(access.landing_of(person))
+            if isinstance(person, Person)
+            else super().get_default_redirect_url()
+        )
+
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if not ratelimit.consume(request, app="allauth.account", action="login"):
             return self.limited(self.get_form())
@@ -218,7 +244,8 @@ class SignIn(LoginView):
     def form_valid(self, form: Any) -> HttpResponse:
         stash_draft(self.request)
         person = form.get_user()
-        login = Login(user=person, redirect_url=self.get_success_url())
+        target = self.get_redirect_url() or reverse(access.landing_of(person))
+        login = Login(user=person, redirect_url=target)
         answer = perform_password_login(self.request, {"username": person.username}, login)
         return cast("HttpResponse", answer)
 

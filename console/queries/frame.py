@@ -1,4 +1,4 @@
-"""What stands around every page: how many cases wait, and where sending is frozen. One query for both."""
+"""What stands around every page: how much waits, and where sending is frozen. One query for all of it."""
 
 from __future__ import annotations
 
@@ -22,6 +22,18 @@ SELECT (
         ) AS listed
         LIMIT %(most)s
     ) AS waiting
+), (
+    SELECT count(*) FROM (
+        SELECT FROM unnest(%(teams)s::text[]) AS team (slug)
+        CROSS JOIN LATERAL (
+            SELECT FROM reconciliation_approvalrequest
+            WHERE team_id = team.slug AND state = 'requested' AND expires_at > clock_timestamp()
+                  AND requester <> %(actor)s AND requester_principal <> %(principal)s
+            ORDER BY expires_at, id
+            LIMIT %(most)s
+        ) AS asked
+        LIMIT %(most)s
+    ) AS approvals
 ), count(*), count(*) FILTER (WHERE sending = 'frozen')
 FROM runs_provideraccount
 """
@@ -29,16 +41,19 @@ FROM runs_provideraccount
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """How many cases wait for a person, up to a cap, and how many of the accounts are frozen."""
+    """How many cases wait, how many requests wait for this person, up to a cap, and frozen accounts."""
 
     waiting: int
+    approvals: int
     accounts: int
     frozen: int
 
 
-def read_frame(*, teams: Sequence[str], count_max: int) -> Frame:
-    """Count both for somebody of these teams; whoever has none is shown no cases."""
+def read_frame(*, teams: Sequence[str], count_max: int, actor: str = "", principal: str = "") -> Frame:
+    """Count them for somebody of these teams. Nobody's own requests wait for them."""
     with connection.cursor() as cursor:
-        cursor.execute(_FRAME, {"teams": list(teams), "most": count_max})
-        waiting, accounts, frozen = cursor.fetchone()
-    return Frame(waiting=waiting, accounts=accounts, frozen=frozen)
+        cursor.execute(
+            _FRAME, {"teams": list(teams), "most": count_max, "actor": actor, "principal": principal}
+        )
+        waiting, approvals, accounts, frozen = cursor.fetchone()
+    return Frame(waiting=waiting, approvals=approvals, accounts=accounts, frozen=frozen)

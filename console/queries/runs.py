@@ -12,9 +12,11 @@ from django.contrib.postgres.expressions import ArraySubquery
 from django.db.models import Count, DateTimeField, Exists, F, Func, OuterRef, Q, QuerySet, Sum
 
 from console.queries import keyset
+from console.queries.approvals import open_of_run
 from console.queries.finding import clean
 from console.queries.people import Names
 from console.queries.queue import merged_ids
+from reconciliation.approval_models import ApprovalRequest
 from reconciliation.models import Case
 from reconciliation.states import CaseState, Resolution
 from runs.ids import could_be_id
@@ -159,6 +161,8 @@ class RunRead:
     leaves: tuple[AuditLeaf, ...]
     leaves_more: bool
     other_versions: tuple[str, ...]
+    # What is asked of a second person about it and still open.
+    asked: tuple[ApprovalRequest, ...]
     names: Names
     steps_more: bool
 
@@ -195,7 +199,7 @@ def _with_surroundings(runs: QuerySet[Run]) -> QuerySet[Run]:
 
 
 def read_run(run_id: str, *, teams: Sequence[str]) -> RunRead:
-    """Read a run of the teams in nine queries, however many steps it has. Raises `NotFound`."""
+    """Read a run of the teams in ten queries, however many steps it has. Raises `NotFound`."""
     run = _find(run_id, teams, _with_surroundings(Run.objects.all()))
     # In this order: a turn may be saved meanwhile, and an effect seen without its operation would look like a
     # read.
@@ -224,6 +228,7 @@ def read_run(run_id: str, *, teams: Sequence[str]) -> RunRead:
         leaves=leaves[-LEAVES_MAX:],
         leaves_more=len(leaves) > LEAVES_MAX,
         other_versions=tuple(run.other_versions),
+        asked=open_of_run(run.pk),
         names=Names({leaf.actor for leaf in leaves}),
         steps_more=len(calls) > STEPS_MAX,
     )

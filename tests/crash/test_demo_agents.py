@@ -21,6 +21,7 @@ from console.embedded.processes import alive, command_line
 from console.models import ApiToken, Person, Role, Scope, create_token
 from console.sandbox.control import SandboxControl
 from reconciliation.accounts import sync_accounts
+from reconciliation.approval_models import ApprovalRequest
 from reconciliation.models import Case, Decision
 from runs.models import Evidence, Grant, Operation, Receipt, Run
 from tests import factories
@@ -125,6 +126,11 @@ def test_every_act_ends_as_it_must_and_a_second_start_changes_nothing(
     assert not ApiToken.objects.usable().filter(scopes__contains=[Scope.DECIDE]).exists()
     assert agents_of(tmp_path) == []
 
+    # The approver's login opens on real work, and a second start asks for nothing more.
+    asked = ApprovalRequest.objects.get()
+    assert (asked.state, asked.kind, asked.requester_name) == ("requested", "budget_raise", "operator")
+    assert base_of(asked.run.external_id) == "WS-2026-49"
+
     runs = Run.objects.count()
     again = spawn.manage("demo_agents", env=app_env)
     assert again.wait() == 0, again.output()
@@ -132,6 +138,7 @@ def test_every_act_ends_as_it_must_and_a_second_start_changes_nothing(
     assert "Running" not in again.output()
     assert table_of(again) == table_of(agents)
     assert (Run.objects.count(), counted(running)) == (runs, at_provider)
+    assert ApprovalRequest.objects.count() == 1
 
 
 def base_of(external_id: str) -> str:

@@ -20,6 +20,7 @@ from django.utils import timezone
 
 from console.demoagents import table
 from console.demoagents.acts import ACTS
+from console.demoagents.asking import ask_to_raise
 from console.demoagents.cast import Ending, Played, acts_to_play, configure_accounts, endings, play
 from console.demoagents.stage import World
 from console.models import ApiToken, Person, Scope, create_token
@@ -85,7 +86,14 @@ class Command(BaseCommand):
                     played.append(one)
                     said = "; ".join(one.wrong) or "done"
                     world.say(f"  {one.external_ids[one.act.slug]:<14} {said} ({len(played)} of {len(acts)})")
+        self._ask(worker_token.team_id, options["person"])
         return endings(world, chosen, played)
+
+    def _ask(self, team: str, username: str) -> None:
+        """Let the demo's person ask a second one for what one person may not do."""
+        person = Person.objects.filter(username=username, teams=team).first()
+        if person is not None and ask_to_raise(team=team, person=person) is not None:
+            self.stdout.write(f"{username} asked to raise a budget; an approver finds it under Approvals.")
 
     def _environment(self) -> dict[str, str]:
         given = {name: os.environ.get(name, "") for name in NEEDED}

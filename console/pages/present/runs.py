@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
+from console.pages.present.asking_two import AskTyped, asks_of, pending_of
 from console.pages.present.folding import folded
 from console.pages.present.jsons import payload_view
 from console.pages.present.marks import PAUSED_WHY, amount_of, plural
@@ -135,11 +136,16 @@ def run_page(
     read: RunRead,
     *,
     revoke_why_not: str,
+    ask_why_not: str = "",
     banner: Banner | None = None,
     reason: str = "",
     errors: tuple[FieldError, ...] = (),
+    typed: AskTyped | None = None,
 ) -> RunPage:
-    """The page of a run; `revoke_why_not` is "" if this person may take the lease away."""
+    """The page of a run; `revoke_why_not` is "" if this person may take the lease away.
+
+    `ask_why_not` likewise for asking a second person; `typed` is what they had typed into a form that asks.
+    """
     run = read.run
     steps = steps_of(read)
     live = _live(read)
@@ -169,6 +175,9 @@ def run_page(
         empty=None
         if steps.turns
         else EmptyState(title="No step yet", text="The agent has saved no decision for this run."),
+        asks=asks_of(read, typed=typed) if not ask_why_not else (),
+        pending=pending_of(read),
+        asks_note=ask_why_not if ask_why_not and asks_of(read, typed=None) else "",
         revoke_href=reverse("run_revoke", args=[run.pk]) if live and not revoke_why_not else "",
         revoke_note=revoke_why_not if live else "",
         revoke_reason=reason,
@@ -232,11 +241,15 @@ def _way_out(read: RunRead) -> Phrase:
         )
     if PauseReason.FLOW_VERSION in reasons:
         version = read.run.flow_version.version
-        return (f"It goes on as soon as a worker of version {version} claims it.",)
+        return (
+            f"It goes on as soon as a worker of version {version} claims it, or two people say otherwise.",
+        )
     if PauseReason.BUDGET in reasons:
-        return ("That effect was not sent. The budget’s limit has to be raised for it to go on.",)
+        return (
+            "That effect was not sent. The budget’s limit has to be raised for it to go on, by two people.",
+        )
     if PauseReason.APPROVAL in reasons:
-        return ("Nothing is sent meanwhile. The approval has to be renewed for it to go on.",)
+        return ("Nothing is sent meanwhile. The approval has to be renewed for it to go on, by two people.",)
     return ("Nothing is sent until that is settled.",)
 
 

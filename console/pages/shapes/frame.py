@@ -45,14 +45,16 @@ class Shell:
     shortcuts: bool
     path: str
     viewer: Viewer | None = None
-    section: Literal["queue", "runs", "effects", "providers", ""] = ""
+    section: Literal["queue", "runs", "approvals", "effects", "providers", ""] = ""
     open_cases: str = ""
-    # Whether the pages of administration are theirs.
-    administers: bool = False
+    # How many requests wait for this person, who may answer them; capped as well.
+    waiting_approvals: str = ""
     # Instants by the UTC clock, or by that of the person's own zone, which only their browser knows.
     times: Literal["utc", "own"] = "utc"
     # Signed in and in no team: every list is empty, whatever there is.
     no_team: bool = False
+    # Whether the pages of administration are theirs.
+    administers: bool = False
     # What no account, or not every account, sends while sending is frozen; None while all are open.
     frozen: FrozenNotice | None = None
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from console.pages.shapes.approval import RunAsk
 from console.pages.shapes.case import FieldError
 from console.pages.shapes.parts import (
     Badge,
@@ -19,7 +20,7 @@ from console.pages.shapes.parts import (
     Tab,
     TimelineItem,
 )
-from console.pages.shapes.text import Phrase
+from console.pages.shapes.text import Link, Phrase
 from runs.money import Money
 from runs.states import OperationState, RunState
 
@@ -188,6 +189,10 @@ class RunPage:
     input: JsonView | None = None
     output: JsonView | None = None
     empty: EmptyState | None = None
+    # What a second person may be asked about the run as it stands, and what they are asked already.
+    asks: tuple[RunAsk, ...] = ()
+    pending: tuple[Link, ...] = ()
+    asks_note: str = ""
     revoke_href: str = ""
     revoke_note: str = ""
     revoke_reason: str = ""

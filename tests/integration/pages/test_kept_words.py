@@ -18,24 +18,39 @@ from console.models import Person, Role, SavedView, ViewReach
 from console.pages import guards
 from console.pages.drafts import TYPIST_COOKIE
 from console.pages.urls import urlpatterns
-from reconciliation import bulk
+from reconciliation import approvals, bulk
 from reconciliation.accounts import sync_accounts
+from reconciliation.approval_models import ApprovalKind
 from reconciliation.bulk_models import BulkDeed
 from reconciliation.models import Decision
+from reconciliation.run_approvals import raise_parameters
 from reconciliation.working import Worker
 from runs.ids import new_id
 from runs.models import AuditLeaf
+from runs.money import Money
 from tests import cases
 from tests.cases import Opened
 from tests.integration.pages.conftest import Login
 from tests.integration.pages.forms import fields, post, reviewed
+from tests.integration.test_journal_consenting import stopped_by_budget
 
 PASSWORD = "a password for tests only"
 MARK = "Typed by hand & worth keeping <b>"
 # Whatever a form calls its fields, something of these is one of them.
 TYPED = {
     name: f"{MARK} in {name}"
-    for name in ("reason", "text", "name", "note", "operation", "given_body", "payload", "slug", "label")
+    for name in (
+        "reason",
+        "text",
+        "name",
+        "note",
+        "operation",
+        "given_body",
+        "payload",
+        "slug",
+        "label",
+        "comment",
+    )
 }
 # A button and nothing beside it: there are no words to keep.
 BUTTONS = {
@@ -86,6 +101,7 @@ def addresses(opened: Opened, login: Login) -> dict[str, str]:
         "view_id": view.pk,
         "name": "payload",
         "job_id": _list_of_sam(opened, login),
+        "approval_id": _request_of_jonas(login),
         "person_id": str(view.owner_id),
         "act": "closing",
         "flow_id": opened.run.flow_id,
@@ -107,6 +123,23 @@ def _list_of_sam(opened: Opened, login: Login) -> str:
         worker=worker, teams=[opened.case.team_id], deed=BulkDeed.DECIDE, case_ids=[opened.case_id]
     )
     return job.pk
+
+
+def _request_of_jonas(login: Login) -> str:
+    """Something that a second person is asked about."""
+    login(Role.OPERATOR, name="jonas")
+    worker = Worker(actor=access.person_actor(Person.objects.get(username="jonas")), name="jonas")
+    run = stopped_by_budget().run
+    made = approvals.request(
+        kind=ApprovalKind.BUDGET_RAISE,
+        worker=worker,
+        team=run.team_id,
+        parameters=raise_parameters(limit=Money("EUR", 3_000)),
+        reason="The supplier's offer ends today.",
+        key="form_jonas",
+        run_id=run.pk,
+    )
+    return made.approval.pk
 
 
 def shown(answer: Any) -> str:
