@@ -15,6 +15,7 @@ from console.queries.queue import Place, around, place_in
 from console.queries.related import Related, related_to
 from console.queries.together import CountOf, Together
 from reconciliation.admission import claimed_at
+from reconciliation.approval_models import ApprovalRequest
 from reconciliation.cases import extra_of, told_since
 from reconciliation.gate_models import AccountGate
 from reconciliation.gathering import (
@@ -77,6 +78,8 @@ class CaseRead:
     names: Names
     # Why it isn't being looked up this instant; None once it is settled.
     waiting: Waiting | None
+    # The latest request to a second person about it, without its content; None if there was none.
+    approval: ApprovalRequest | None
     # By the id that a leaf names: what people wrote down about this case.
     notes: dict[str, CaseNote]
     # Who works on it, and who looks at it.
@@ -153,6 +156,7 @@ def read_case(case_id: str, *, teams: Sequence[str], evidence_before: str = "") 
         place=place_in(case, asked.around.first, now=now),
         names=Names(actors | {one.actor for one in decisions}),
         waiting=None if case.state == CaseState.RESOLVED else why_waiting(case, now, line=asked.line()),
+        approval=asked.approval.first,
         notes={one.pk: one for one in asked.notes.rows},
         desk=asked.desk.desk(),
         related=related_to(case),
@@ -175,6 +179,8 @@ class _Asked:
         self.retry = add(retries_of(case))
         self.receipt = add(Receipt.objects.filter(operation=operation).defer("body").order_by("pk")[:1])
         self.notes = add(CaseNote.objects.filter(case=case).order_by("-made_at", "-id")[:NOTES_MAX])
+        requests = ApprovalRequest.objects.filter(case=case).order_by("-requested_at", "-id")
+        self.approval = add(requests.defer("content")[:1])
         calls = Call.objects.filter(run=case.run_id).order_by("turn__index", "position")
         self.steps = add(calls.values("turn__index", "position", "tool")[:STEPS_MAX])
         self.around = add(around(case, teams=teams, now=now))

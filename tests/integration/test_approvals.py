@@ -286,6 +286,35 @@ def test_the_database_refuses_to_the_application_what_four_eyes_forbid(statement
         cursor.execute(statement)
 
 
+@pytest.mark.parametrize(
+    ("who", "principal", "constraint"),
+    [
+        ("dana", "hum_made_up", "isn't by that human being"),
+        ("nobody", "hum_made_up", "isn't by that human being"),
+        ("maya2", "hum_made_up", "isn't by that human being"),
+        ("became one", "her own", "one human being asks and answers"),
+    ],
+)
+def test_a_name_made_up_for_the_statement_makes_nobody_a_second_human_being(
+    who: str, principal: str, constraint: str
+) -> None:
+    ask_for(Action.ABANDON)
+    asker, dana = person_of(operator()), person_of(approver())
+    if who == "became one":
+        Person.objects.filter(pk=asker.pk).update(principal=dana.principal)
+    second = make_person("maya2", Role.APPROVER, same_human_as=asker)
+    actor = {"dana": dana.pk, "maya2": second.pk, "became one": dana.pk}.get(who, 0)
+    claimed = dana.principal if principal == "her own" else principal
+    with pytest.raises(DatabaseError, match=constraint), transaction.atomic():
+        ApprovalRequest.objects.update(
+            state="approved",
+            answerer=f"person:{actor}",
+            answerer_principal=claimed,
+            answered_at="2026-01-01T00:00Z",
+            comment="Agreed.",
+        )
+
+
 def test_an_end_is_final_in_the_database_too() -> None:
     _, _, approval = ask_for(Action.ABANDON)
     withdraw(approval)

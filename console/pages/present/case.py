@@ -125,6 +125,7 @@ def case_page(
             closed_by=decide_why_not,
             recorded_as=recorded_as,
             may_withdraw=may_withdraw,
+            actor=actor,
         ),
         version=case.version,
         keyfacts=_keyfacts(read),

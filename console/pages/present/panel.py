@@ -6,7 +6,7 @@ from typing import Final
 
 from django.urls import reverse
 
-from console.pages.forms import GIVEN, DecisionForm
+from console.pages.forms import GIVEN, WITHOUT, DecisionForm
 from console.pages.present.marks import RESOLUTIONS, actor_of, window_of
 from console.pages.present.outcomes import consequences_in, in_words, last_word, run_in_words
 from console.pages.shapes import (
@@ -15,11 +15,14 @@ from console.pages.shapes import (
     Badge,
     Choice,
     Code,
+    Consequence,
+    DecisionAwaited,
     DecisionClosed,
     DecisionMade,
     DecisionPanel,
     Fact,
     FieldError,
+    Link,
     Option,
     OptionGroup,
     Part,
@@ -29,12 +32,15 @@ from console.pages.shapes import (
 )
 from console.pages.shapes import DecisionForm as FormView
 from console.queries.cases import CaseRead
+from reconciliation.approval_models import ApprovalKind, ApprovalRequest, ApprovalState
+from reconciliation.approvals import COMMENT_LENGTH_MIN
 from reconciliation.asked import REASON_LENGTH_MIN, ActionLocked, require_console_may_send
 from reconciliation.conclusions import matching_references
 from reconciliation.foreseeing import Choices
 from reconciliation.models import Decision
 from reconciliation.permissions import ActionStatus
 from reconciliation.states import REASON_LABELS, Action, CaseState, Permission, ReasonCode, Resolution, Then
+from runs.actors import ActorKind
 from runs.states import OPERATION_SETTLED, Executor, GrantState
 
 TITLES: Final[dict[Action, str]] = {
@@ -44,7 +50,15 @@ TITLES: Final[dict[Action, str]] = {
     Action.ACCEPT: "Let the extra effect stand",
     Action.COMPENSATE: "Record that it was undone",
 }
-NO_APPROVALS: Final = "It takes a second person, and approvals can’t be asked for here yet."
+ASKS_TWO: Final[Phrase] = (
+    "Somebody else who approves for your team is asked. Until they answer, nothing is done and the case ",
+    "waits; if it changes meanwhile, the request is void.",
+)
+_ASKED_FOR: Final[dict[ApprovalKind, str]] = {
+    ApprovalKind.OVERRIDE: "Confirm it happened",
+    ApprovalKind.RETRY: "Retry with the same key",
+    ApprovalKind.ABANDONMENT: "Abandon it",
+}
 _DONE: Final[dict[str, Badge]] = {
     Action.CONFIRM: Badge(word="Confirmed", icon="circle-check", tone="green"),
     Action.RETRY: Badge(word="Retry decided", icon="rotate-ccw", tone="blue"),
@@ -62,6 +76,7 @@ def panel_of(
     closed_by: str = "",
     recorded_as: str,
     may_withdraw: bool,
+    actor: str,
 ) -> DecisionPanel:
     """The panel of a case. `closed_by` is the sentence that says why this person decides nothing."""
     state = CaseState(read.case.state)
@@ -72,6 +87,8 @@ def panel_of(
         if not read.decisions:
             return _settled_alone(read)
         return _made(read, may_withdraw=may_withdraw, form=form, errors=errors)
+    if state is CaseState.AWAITING_APPROVAL and read.approval is not None:
+        return _awaited(read, read.approval, actor)
     if closed_by:
         return DecisionClosed(
             text=(closed_by,), window=window, actions=_actions(read, form, open_to_all=False)
@@ -91,7 +108,46 @@ def panel_of(
     )
 
 
+def _awaited(read: CaseRead, approval: ApprovalRequest, actor: str) -> DecisionAwaited:
+    own = approval.requester == actor
+    code = approval.reason_code
+    return DecisionAwaited(
+        badge=Badge(word="Waiting for approval", icon="shield-check", tone="violet"),
+        by=actor_of(read.names, ActorKind.PERSON, approval.requester, known_as=approval.requester_name),
+        at=approval.requested_at,
+        until_at=approval.expires_at,
+        reason_code=REASON_LABELS[ReasonCode(code)] if code in set(ReasonCode) else code,
+        reason=approval.reason,
+        href=reverse("approval", args=[approval.pk]),
+        facts=(Fact(label="Asked for", value=(_ASKED_FOR[ApprovalKind(approval.kind)],)),),
+        withdraw_href=reverse("approval_own", args=[approval.pk]) if own else "",
+        comment_length_min=COMMENT_LENGTH_MIN,
+    )
+
+
+def _after_approval(read: CaseRead) -> Phrase:
+    """Why the case is back with people, where a second person was asked about it and it wasn't done."""
+    approval = read.approval
+    if approval is None or read.case.state != CaseState.NEEDS_DECISION or approval.ended_at is None:
+        return ()
+    asked = _ASKED_FOR[ApprovalKind(approval.kind)].lower()
+    link = Link("the request", reverse("approval", args=[approval.pk]))
+    who = approval.answerer_name or approval.answerer
+    match ApprovalState(approval.state):
+        case ApprovalState.REFUSED:
+            return (f"{who} refused to {asked} (", link, f"): {approval.comment}")
+        case ApprovalState.WITHDRAWN:
+            return (f"{approval.requester_name} withdrew ", link, f" to {asked}: {approval.comment}")
+        case ApprovalState.EXPIRED | ApprovalState.VOIDED:
+            return (f"A second person was asked to {asked}, and ", link, f" ended: {approval.voided_because}")
+        case _:
+            return ()
+
+
 def _note(read: CaseRead) -> Phrase:
+    ended = _after_approval(read)
+    if ended:
+        return ended
     if read.case.state == CaseState.LOOKING_UP:
         return (
             "Recourse is still looking, and asks for a decision only if lookups can’t settle it. ",
@@ -108,10 +164,8 @@ def _actions(read: CaseRead, form: DecisionForm, *, open_to_all: bool) -> tuple[
 
 
 def selectable(status: ActionStatus) -> bool:
-    """Whether one person can go on with this action: it is allowed, or a record given may make it so."""
-    return status.permission is Permission.ALLOWED or (
-        status.permission is Permission.SECOND_PERSON and status.receipt_unlocks
-    )
+    """Whether a person can go on with this action: alone, or by asking a second one."""
+    return status.permission is not Permission.LOCKED
 
 
 def _action(read: CaseRead, status: ActionStatus, form: DecisionForm, open_to_all: bool) -> ActionView:
@@ -133,7 +187,9 @@ def _action(read: CaseRead, status: ActionStatus, form: DecisionForm, open_to_al
         text=view.text,
         standing=view.standing,
         selectable=True,
+        locked_by=view.locked_by,
         consequences=(
+            *_two(status),
             *in_words(read, done, with_run=with_run and status.action is not Action.RETRY),
             last_word(done),
         ),
@@ -142,12 +198,19 @@ def _action(read: CaseRead, status: ActionStatus, form: DecisionForm, open_to_al
     )
 
 
+def _two(status: ActionStatus) -> tuple[Consequence, ...]:
+    """What asking does, before what would follow from consent."""
+    if status.permission is not Permission.SECOND_PERSON or status.receipt_unlocks:
+        return ()
+    return (Consequence(icon="users", text=ASKS_TWO),)
+
+
 def _locked_by(status: ActionStatus) -> str:
     match status.permission:
         case Permission.ALLOWED:
             return ""
         case Permission.SECOND_PERSON:
-            return "" if status.receipt_unlocks else "Needs a second person."
+            return "" if status.receipt_unlocks else "Takes a second person."
         case Permission.LOCKED:
             return f"Locked by question {status.question}." if status.question else "Locked."
 
@@ -158,8 +221,6 @@ def _text(status: ActionStatus) -> Phrase:
         parts += [" Unlocks at ", status.unlocks_at, ", ", Until(status.unlocks_at), "."]
     if status.closes_at is not None and status.permission is not Permission.LOCKED:
         parts += [" Possible until ", status.closes_at, ", ", Until(status.closes_at), "."]
-    if status.permission is Permission.SECOND_PERSON and not status.receipt_unlocks:
-        parts.append(" Approvals can’t be asked for here yet.")
     return tuple(parts)
 
 
@@ -175,7 +236,7 @@ def _console_may_send(read: CaseRead) -> bool:
 def _options(read: CaseRead, status: ActionStatus, form: DecisionForm) -> tuple[OptionGroup, ...]:
     match status.action:
         case Action.CONFIRM:
-            return _receipt_options(read, form) if status.permission is Permission.ALLOWED else ()
+            return _receipt_options(read, status, form)
         case Action.RETRY:
             return (_executors(read, form),)
         case Action.ABANDON:
@@ -184,8 +245,10 @@ def _options(read: CaseRead, status: ActionStatus, form: DecisionForm) -> tuple[
             return ()
 
 
-def _receipt_options(read: CaseRead, form: DecisionForm) -> tuple[OptionGroup, ...]:
-    """The receipts on record that match, and the way to give another one."""
+def _receipt_options(read: CaseRead, status: ActionStatus, form: DecisionForm) -> tuple[OptionGroup, ...]:
+    """The receipts that can be chosen, and the ways to give another one or none."""
+    if status.permission is Permission.SECOND_PERSON:
+        return (OptionGroup(name="receipt", legend="By what?", options=tuple(_of_two(read, status, form))),)
     matching = matching_references(read.judged.facts)
     options = [
         Option(
@@ -208,8 +271,46 @@ def _receipt_options(read: CaseRead, form: DecisionForm) -> tuple[OptionGroup, .
     return (OptionGroup(name="receipt", legend="Which receipt?", options=tuple(options)),)
 
 
+def _of_two(read: CaseRead, status: ActionStatus, form: DecisionForm) -> list[Option]:
+    """What two people can confirm with; where one person is enough with a record that matches, that first."""
+    options = []
+    if status.receipt_unlocks:
+        options.append(
+            Option(
+                value=GIVEN,
+                label="The provider’s record, given below",
+                text=("– if it matches, you decide alone; if not, a second person is asked",),
+                selected=form["receipt"] in ("", GIVEN) and bool(form["given_body"]),
+            )
+        )
+    chosen = form["receipt"].partition("/")[2]
+    shown = {one.reference: one for one in read.judged.facts.receipts if not one.confirmed_other}
+    for number, one in enumerate(shown.values(), start=1):
+        differs = "" if one.matches else "; it isn’t ours by key and reference, isn’t final, or differs"
+        options.append(
+            Option(
+                value=f"{one.evidence_id}/{one.reference}",
+                key=f"{number}",
+                label=f"Receipt {one.reference}",
+                text=("on record as ", Code(one.evidence_id), f"{differs}; a second person is asked"),
+                selected=chosen == one.reference,
+            )
+        )
+    if status.receipt_unlocks:
+        options.append(
+            Option(
+                value=WITHOUT,
+                label="No record of it can be given",
+                text=("– a second person is asked; the record will say that there was none",),
+                selected=form["receipt"] == WITHOUT,
+            )
+        )
+    return options
+
+
 def _fields(status: ActionStatus, form: DecisionForm) -> tuple[TextField, ...]:
-    if status.action is not Action.CONFIRM:
+    chosen_only = status.permission is Permission.SECOND_PERSON and not status.receipt_unlocks
+    if status.action is not Action.CONFIRM or chosen_only:
         return ()
     return (
         TextField(
@@ -319,6 +420,11 @@ def _decider(read: CaseRead, decision: Decision) -> Actor:
 
 def _decided_facts(read: CaseRead, decision: Decision) -> list[Fact]:
     facts = [Fact(label="Decision", value=(TITLES[Action(decision.action)],))]
+    if decision.approval_id is not None:
+        request = Link(
+            decision.approver_name or decision.approver, reverse("approval", args=[decision.approval_id])
+        )
+        facts.append(Fact(label="Approved by", value=(request,)))
     if decision.executor:
         who = "the agent’s worker" if decision.executor == Executor.AGENT else "Recourse itself"
         facts.append(Fact(label="Sent by", value=(who,)))

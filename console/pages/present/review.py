@@ -12,6 +12,7 @@ from console.pages.forms import DecisionForm
 from console.pages.present.case import title_in
 from console.pages.present.naming import TO_QUESTION, noun_of
 from console.pages.present.outcomes import changes_of, consequences_in, in_words, last_word
+from console.pages.present.panel import ASKS_TWO
 from console.pages.shapes import (
     Banner,
     Code,
@@ -65,6 +66,9 @@ def review_page(
     )
     title, heading, primary = _headings(read, action)
     said = [*_receipt(reviewed), *in_words(read, done), last_word(done)]
+    if reviewed.why_two:
+        title, heading, primary = _headings_of_two(title, heading)
+        said.insert(0, Consequence(icon="users", text=ASKS_TWO))
     return ReviewPage(
         now=read.now,
         case_id=read.case.pk,
@@ -83,9 +87,9 @@ def review_page(
         recorded_as=recorded_as,
         hidden=form.hidden(idempotency_key=idempotency_key),
         reason_length_min=REASON_LENGTH_MIN,
-        danger=action is Action.ABANDON,
+        danger=action is Action.ABANDON and not reviewed.why_two,
         changes=changes_of(read, done),
-        warning=_warning(action, form),
+        warning=_why_two(reviewed) if reviewed.why_two else _warning(action, form),
         errors=errors,
     )
 
@@ -107,6 +111,21 @@ def _headings(read: CaseRead, action: Action) -> tuple[str, str, str]:
                 "If you record it",
                 "Record that it was undone",
             )
+
+
+def _headings_of_two(title: str, heading: str) -> tuple[str, str, str]:
+    """As above, where the next step asks a second person and does nothing else."""
+    return (
+        f"Ask a second person: {title[:1].lower()}{title[1:]}",
+        f"What is asked, and what follows if they agree: {heading[:1].lower()}{heading[1:]}",
+        "Ask for approval",
+    )
+
+
+def _why_two(reviewed: Reviewed) -> Banner:
+    return Banner(
+        title=("One person can’t decide this alone",), icon="users", tone="amber", text=(reviewed.why_two,)
+    )
 
 
 def _receipt(reviewed: Reviewed) -> list[Consequence]:

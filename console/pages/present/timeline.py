@@ -52,6 +52,16 @@ EVENTS: Final[dict[str, tuple[str, str, Tone | None]]] = {
     "case.decided.abandon": ("Decided: abandon", "gavel", "blue"),
     "case.decided.accept": ("Decided: let the extra effect stand", "gavel", "blue"),
     "case.decided.compensate": ("Decided: the extra effect was undone", "gavel", "blue"),
+    "approval.requested": ("A second person is asked", "users", "violet"),
+    "approval.asked": ("A question about the request", "message-square", "violet"),
+    "approval.replied": ("A reply about the request", "message-square", "violet"),
+    "approval.approved": ("Approved by a second person", "shield-check", "green"),
+    "approval.carried_out": ("Carried out as approved", "shield-check", "green"),
+    "approval.refused": ("Refused by a second person", "circle-x", "red"),
+    "approval.withdrawn": ("Request withdrawn", "undo-2", None),
+    "approval.expired": ("Request ended unanswered", "clock", "amber"),
+    "approval.voided": ("Request void: something changed", "circle-slash", "amber"),
+    "approval.own_attempt_refused": ("Refused: one’s own request", "octagon-x", "red"),
     "case.claimed": ("Claimed to work on", "user-check", None),
     "case.claim_released": ("Given back", "user", None),
     "case.claim_taken_over": ("Taken over from a colleague", "users", "amber"),
@@ -214,6 +224,8 @@ def _moved(after: dict[str, Any]) -> tuple[str, str, Tone | None]:
             return "Retry under way", "rotate-ccw", "blue"
         case CaseState.LOOKING_UP:
             return "Looked up again", "scan-search", None
+        case CaseState.AWAITING_APPROVAL:
+            return "Waits for approval", "shield-check", "violet"
         case other:
             return f"Case is {str(other).replace('_', ' ')}", "arrow-right", None
 
@@ -223,7 +235,7 @@ def text_of(action: str, event: dict[str, Any], *, links: bool = False) -> Phras
     after, before = _part(event, "after"), _part(event, "before")
     reason = str(event.get("reason", ""))
     parts: list[Part] = []
-    if action.startswith("case.decided.") or action == "case.revealed":
+    if action.startswith("case.decided.") or action in {"case.revealed", "approval.requested"}:
         parts = [f"{_about(action, after)}: “{reason}”"]
     elif action == "case.moved":
         need = str(after.get("need", ""))
@@ -254,6 +266,8 @@ def text_of(action: str, event: dict[str, Any], *, links: bool = False) -> Phras
 
 def _about(action: str, after: dict[str, Any]) -> str:
     """What a person's reason is a reason for."""
+    if action == "approval.requested":
+        return str(after.get("title", ""))
     if action == "case.revealed":
         part = str(after.get("part", ""))
         return "The payload" if part == PAYLOAD else f"In {part}"

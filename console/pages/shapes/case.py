@@ -158,7 +158,7 @@ class ActionView:
 
     `standing` is policy's answer. A locked one is a sentence, not a greyed control: `locked_by` starts
     it in bold ("Locked by question 4.") and `text` says when it unlocks and the way out. What needs a
-    second person is shown the same way while `selectable` is False. `acknowledgement` is a box to tick
+    second person can be chosen, and asks for one. `acknowledgement` is a box to tick
     ("I accept 3 differences between intent and receipt"); its form field is `acknowledged`.
     """
 
@@ -260,7 +260,28 @@ class DecisionClosed:
     actions: tuple[ActionView, ...] = ()
 
 
-DecisionPanel = DecisionForm | DecisionMade | DecisionClosed
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DecisionAwaited:
+    """The panel while a second person is asked: by whom, for what, why, and until when.
+
+    `href` is the request's own page. `withdraw_href` takes the POST of `act=withdraw` and `comment` by which
+    whoever asked takes it back; "" for everybody else.
+    """
+
+    kind: Literal["awaited"] = field(default="awaited", init=False)
+    badge: Badge
+    by: Actor
+    at: datetime
+    until_at: datetime
+    reason_code: str
+    reason: str
+    href: str
+    facts: tuple[Fact, ...] = ()
+    withdraw_href: str = ""
+    comment_length_min: int = 0
+
+
+DecisionPanel = DecisionForm | DecisionMade | DecisionAwaited | DecisionClosed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

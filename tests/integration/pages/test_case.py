@@ -462,7 +462,7 @@ def test_a_case_of_an_account_that_is_gone_says_so_and_the_queue_still_works(
     monkeypatch.setattr(registry, "account", gone)
     page = page_of(operator, f"/cases/{opened.case_id}/")
     assert "(no longer declared)" in page.subject[0]
-    assert [action.selectable for action in page.panel.actions] == [True, False, True]
+    assert [action.selectable for action in page.panel.actions] == [True, True, True]
     ((row,),) = (group.rows for group in page_of(operator, "/").groups)
     assert row.window.note == "No key support"
     answer = operator.get(f"/runs/{opened.run.pk}/")

@@ -10,6 +10,10 @@ import pytest
 from django.test import Client
 
 from console.models import Person, Role
+from reconciliation import approvals
+from reconciliation.approval_kinds import content_of
+from reconciliation.approval_models import ApprovalRequest
+from reconciliation.approving import approve
 from reconciliation.models import Decision
 from reconciliation.providers import registry
 from reconciliation.states import Action
@@ -23,6 +27,7 @@ from tests.browser.seeding import aged, late_success
 from tests.cases import REASON, Opened
 from tests.integration.pages.conftest import Login
 from tests.integration.pages.forms import decide, fields, page_of, post, reviewed
+from tests.people import approver, make_person
 
 HTMX = {"HX-Request": "true"}
 
@@ -417,22 +422,75 @@ def test_an_attempt_that_may_still_arrive_locks_a_retry_by_question_four(operato
     assert post(operator, opened, fields(operator, opened, "retry", executor="agent")).status_code == 423
 
 
-def test_what_takes_a_second_person_is_shown_locked_and_refused(operator: Client) -> None:
+def test_what_takes_a_second_person_says_so_and_asks_for_one(operator: Client) -> None:
     opened = aged(cases.needs_decision(), 25)
     page = page_of(operator, f"/cases/{opened.case_id}/")
     retry = next(one for one in page.panel.actions if one.action == Action.RETRY)
-    assert (retry.standing, retry.selectable) == ("second_person", False)
-    assert retry.locked_by == "Needs a second person."
+    assert (retry.standing, retry.selectable) == ("second_person", True)
+    assert retry.locked_by == "Takes a second person."
     shown = text(operator.get(f"/cases/{opened.case_id}/"))
     assert "A duplicate is possible" in shown
-    assert "Approvals can’t be asked for here yet." in shown
+    assert "Somebody else who approves for your team is asked." in shown
     assert "The key’s window has closed" in shown
-    data = fields(operator, opened, "retry", executor="agent", step="record", idempotency_key="k1")
-    answer = post(operator, opened, data)
-    assert answer.status_code == 423
-    assert "Approvals by a second person can&#x27;t be asked for here yet." in text(answer)
+    data = fields(operator, opened, "retry", executor="agent")
+    shown = text(post(operator, opened, data))
+    for said in ("Ask a second person: retry", "One person can’t decide this alone", "Ask for approval"):
+        assert said in shown
+    asked = fields(operator, opened, "retry", executor="agent", step="record", idempotency_key="k1")
+    assert post(operator, opened, asked).status_code == 302
     assert not Decision.objects.exists()
     assert not Grant.objects.exists()
+    assert opened.case.state == "awaiting_approval"
+
+
+def _ask_to_confirm(operator: Client, opened: Opened) -> ApprovalRequest:
+    data = fields(operator, opened, "confirm", receipt="without", given_reference="PHONE-1", step="record")
+    assert post(operator, opened, data).status_code == 302
+    return ApprovalRequest.objects.latest("requested_at")
+
+
+def test_a_case_that_waits_says_who_asked_for_what_and_until_when(operator: Client) -> None:
+    opened = cases.needs_decision()
+    approval = _ask_to_confirm(operator, opened)
+    assert content_of(approval)["parameters"]["receipt"]["reference"] == "PHONE-1"
+    page = page_of(operator, f"/cases/{opened.case_id}/")
+    assert (page.panel.kind, page.panel.until_at) == ("awaited", approval.expires_at)
+    shown = text(operator.get(f"/cases/{opened.case_id}/"))
+    for said in ("A second person is asked", "Nothing has been done.", REASON, f"/approvals/{approval.pk}/"):
+        assert said in shown
+    # Whoever asked can take it back from here, and nobody else sees the form.
+    assert "Withdraw the request" in shown
+    other = Client()
+    other.force_login(make_person("dana", Role.APPROVER))
+    elses = text(other.get(f"/cases/{opened.case_id}/"))
+    assert "A second person is asked" in elses
+    assert "Withdraw the request" not in elses
+
+
+def test_a_case_that_comes_back_from_approval_says_why(operator: Client) -> None:
+    opened = cases.needs_decision()
+    approval = _ask_to_confirm(operator, opened)
+    approvals.refuse(approval_id=approval.pk, teams=None, worker=approver(), comment="Ask them in writing.")
+    page = page_of(operator, f"/cases/{opened.case_id}/")
+    assert page.panel.kind == "form"
+    shown = text(operator.get(f"/cases/{opened.case_id}/"))
+    assert "Dana refused to confirm it happened" in shown
+    assert "Ask them in writing." in shown
+
+
+def test_a_decision_of_two_names_both(operator: Client) -> None:
+    opened = cases.needs_decision()
+    approval = _ask_to_confirm(operator, opened)
+    approve(
+        approval_id=approval.pk,
+        teams=None,
+        worker=approver(),
+        content_digest=approval.content_digest,
+        comment="Their letter is on file.",
+    )
+    facts = {one.label: one.value for one in page_of(operator, f"/cases/{opened.case_id}/").panel.facts}
+    assert [part.text for part in facts["Approved by"]] == ["Dana"]
+    assert opened.operation.receipt.reference == "PHONE-1"
 
 
 @pytest.fixture
