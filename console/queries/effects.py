@@ -45,6 +45,7 @@ class Group(StrEnum):
     SETTLED = "settled"
     CONFLICTS = "conflicts"
     LEASES = "leases"
+    APPROVALS = "approvals"
 
 
 ACTIONS: Final[dict[Group, tuple[str, ...]]] = {
@@ -70,6 +71,18 @@ ACTIONS: Final[dict[Group, tuple[str, ...]]] = {
     ),
     Group.CONFLICTS: ("conflict.accepted", "conflict.compensated", "operation.sent_by_unknown"),
     Group.LEASES: ("run.claimed", "lease.ended"),
+    Group.APPROVALS: (
+        "approval.requested",
+        "approval.asked",
+        "approval.replied",
+        "approval.approved",
+        "approval.carried_out",
+        "approval.refused",
+        "approval.withdrawn",
+        "approval.expired",
+        "approval.voided",
+        "approval.own_attempt_refused",
+    ),
 }
 
 

@@ -45,6 +45,7 @@ PROOF: Final = (
 )
 _GROUPS: Final = {
     Group.DECISIONS: "Decisions",
+    Group.APPROVALS: "Approvals",
     Group.REQUESTS: "Requests",
     Group.LOOKUPS: "Evidence",
     Group.SETTLED: "Settled",
@@ -102,7 +103,7 @@ def _capped(count: int) -> str:
 def _notice(entries: Entries, address: HistoryAddress) -> str:
     if address.unread:
         fields = " and ".join(_FIELDS[name] for name in address.unread)
-        return f"{fields} can’t be read. A time is written as 2026-11-29 or 2026-11-29T18:40, in UTC."
+        return f"{fields} can’t be read. A time is written as 2026-11-29 or 2026-11-29 18:40, in UTC."
     through = entries.frame.through_at
     if entries.behind or (address.asked.mark is not None and entries.frame.latest_leaf):
         until = f"Filed up to {wording.full(through)}" if through else "Nothing is filed yet"
@@ -191,14 +192,16 @@ def _filters(entries: Entries, address: HistoryAddress) -> tuple[Filter, ...]:
             placeholder="op_…, run_…, key or receipt",
             grows=True,
         ),
-        Filter(
-            name="from", label="From (UTC)", value=address.words.get("from", ""), input_type="datetime-local"
-        ),
-        Filter(
-            name="until",
-            label="Until (UTC)",
-            value=address.words.get("until", ""),
-            input_type="datetime-local",
+        *(
+            # Not the browser's own field for a time: it writes a day in the order of its country.
+            Filter(
+                name=name,
+                label=f"{label} (UTC)",
+                value=address.words.get(name, ""),
+                placeholder="2026-11-29 18:40",
+                input_type="text",
+            )
+            for name, label in (("from", "From"), ("until", "Until"))
         ),
         Filter(
             name="action", label="Event", choices=_choices("All events", [*groups, *actions], asked.action)

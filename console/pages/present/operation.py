@@ -219,7 +219,11 @@ def known_page(known: Known, *, names: Names, now: Any, later_count: int) -> Kno
     decision, operation = known.decision, known.operation
     title, icon, tone, text = _verdict(known)
     assessment = known.judged.assessment
-    more = plural(later_count, "piece") if later_count else "No piece"
+    later = "Nothing came with the decision or after it."
+    if later_count:
+        later = (
+            f"{plural(later_count, 'piece')} of evidence came with the decision or after it, not shown here."
+        )
     return KnownPage(
         now=now,
         title=title_of_operation(operation),
@@ -251,7 +255,7 @@ def known_page(known: Known, *, names: Names, now: Any, later_count: int) -> Kno
             )
             for one in known.attempts
         ),
-        later=f"{more} of evidence came with the decision or after it, and isn’t shown here.",
+        later=later,
         payload=payload_of(operation, [known.case]),
     )
 

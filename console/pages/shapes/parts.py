@@ -202,7 +202,7 @@ class Filter:
     label: str
     choices: tuple[Choice, ...] = ()
     value: str = ""
-    input_type: Literal["search", "date", "datetime-local", "text", "hidden"] = "search"
+    input_type: Literal["search", "date", "text", "hidden"] = "search"
     placeholder: str = ""
     grows: bool = False
 
