@@ -42,8 +42,9 @@ def sign_in(page: Page, server: Server, name: str = "operator") -> None:
     page.goto(f"{server.url}/login/")
     page.get_by_label("Name").fill(name)
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", name="Needs a decision", level=1)).to_be_visible()
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    # Each role begins on its own page.
+    expect(page.get_by_role("navigation", name="Primary")).to_be_visible()
 
 
 def a_refund(number: int) -> Opened:

@@ -10,10 +10,12 @@ from playwright.sync_api import Browser, Page, expect
 
 from console.models import Person, Role
 from reconciliation.work_models import CaseClaim
+from reconciliation.working import CLAIM_SECONDS, LEFT_SECONDS
+from runs.locking import database_now
 from tests import cases, chromium
 from tests.browser.seeding import PASSWORD, TEAM, people
 from tests.chromium import Faults
-from tests.processes import Server
+from tests.processes import PATIENCE_SECONDS, Server, until
 
 pytestmark = pytest.mark.browser
 
@@ -35,7 +37,7 @@ def sign_in(page: Page, server: Server, name: str) -> None:
     page.goto(f"{server.url}/login/")
     page.get_by_label("Name").fill(name)
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page.get_by_role("heading", name="Needs a decision", level=1)).to_be_visible()
 
 
@@ -86,3 +88,43 @@ def test_a_case_changes_hands_between_two_browsers(page: Page, second: Page, web
     page.get_by_label("Note").fill("Robin has it.")
     page.get_by_role("button", name="Add the note").click()
     expect(page.locator(".timeline")).to_contain_text("Robin has it.")
+
+
+def left_seconds() -> float:
+    """How long the claim lasts from now."""
+    return (CaseClaim.objects.get().until_at - database_now()).total_seconds()
+
+
+def await_left() -> None:
+    """The page says that it was left behind the back of the one that follows."""
+    for _ in until(PATIENCE_SECONDS):
+        if left_seconds() <= LEFT_SECONDS:
+            return
+    pytest.fail(f"the claim lasts for {left_seconds()} s")
+
+
+@pytest.mark.timeout(180)
+def test_leaving_the_page_ends_what_was_the_next_unless_another_tab_is_at_it(
+    page: Page, web_server: Server
+) -> None:
+    people()
+    opened = cases.needs_decision(team=TEAM)
+    address = f"{web_server.url}/cases/{opened.case_id}/"
+    sign_in(page, web_server, "operator")
+    page.get_by_role("button", name="Next for me").click()
+    expect(page).to_have_url(address)
+    assert left_seconds() > CLAIM_SECONDS - 60
+    other = chromium.new_page(page.context)
+    other.clock.install()
+    other.goto(address)
+
+    page.goto(f"{web_server.url}/runs/")
+    await_left()
+    with other.expect_response("**/desk/"):
+        other.clock.run_for(16_000)
+    assert left_seconds() > CLAIM_SECONDS - 60, "the other tab is open still"
+
+    other.close()
+    page.goto(address)
+    page.goto(f"{web_server.url}/runs/")
+    await_left()
