@@ -133,7 +133,6 @@ def identity_provider() -> dict[str, Any]:
             "server_url": given["ISSUER"],
             "fetch_userinfo": True,
             "email_authentication": by_email,
-            "email_authentication_auto_connect": by_email,
         },
     }
 
@@ -203,6 +202,8 @@ INSTALLED_APPS = [
     "console",
     "reconciliation",
     "runs",
+    # Without what it would find by itself: `console.admin_window` says what is shown.
+    "django.contrib.admin.apps.SimpleAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

@@ -9,7 +9,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, URLResolver, include, path
 
-from console import health, metrics, webhooks
+from console import admin_window, health, metrics, webhooks
 from console.api import assembly
 from console.api import problems as api_problems
 from console.pages import problems
@@ -25,6 +25,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("metrics", metrics.metrics, name="metrics"),
     path("problems/", api_problems.explain_all, name="problem_list"),
     path("problems/<str:word>", api_problems.explain, name="problem"),
+    path("admin/", admin_window.window.urls),
     path("", include("console.pages.urls")),
 ]
 
