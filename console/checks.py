@@ -11,6 +11,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import Warning as Warned
 from django.core.exceptions import ImproperlyConfigured
 from django.db import DatabaseError, connections
 
@@ -80,7 +81,17 @@ def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[
 @register(Tags.security, deploy=True)
 def check_settings(**_: Any) -> list[CheckMessage]:
     """`manage.py check --deploy` reports settings that must not serve."""
-    return [Error(reason, id="recourse.E002") for reason in unsafe_settings()]
+    found: list[CheckMessage] = [Error(reason, id="recourse.E002") for reason in unsafe_settings()]
+    told = settings.RECOURSE_MAIL_CONFIGURED or settings.RECOURSE_NOTIFY_WEBHOOKS
+    if told and not settings.RECOURSE_PUBLIC_URL:
+        found.append(
+            Warned(
+                "People are told by mail or webhook, and RECOURSE_PUBLIC_URL isn't set: messages hold no"
+                " links into the console.",
+                id="recourse.W001",
+            )
+        )
+    return found
 
 
 @register()

@@ -157,7 +157,7 @@ def readyz(request: HttpRequest) -> HttpResponse:
     found = lately.get()
     failing = [one for one in found if not one.ok]
     for one in failing:
-        log.warning("not_ready", part=one.part, word=one.word, why=one.sentence)
+        log.warning("not_ready", part=str(one.part), word=one.word, why=one.sentence)
     return JsonResponse(
         {"status": "failing" if failing else "ok", "parts": {one.part: one.word for one in found}},
         status=503 if failing else 200,

@@ -226,6 +226,7 @@ MIDDLEWARE = [
     "console.observing.Observing",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
+    "console.headers.NothingKept",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -401,7 +402,14 @@ CSRF_FAILURE_VIEW = "console.pages.problems.csrf_failure"
 CSRF_COOKIE_NAME = "__Host-recourse_csrf" if SECURE_COOKIES else "recourse_csrf"
 
 SECURE_SSL_REDIRECT = flag("RECOURSE_SSL_REDIRECT", default=False)
-SECURE_HSTS_SECONDS = int(number("RECOURSE_HSTS_SECONDS", default=0, minimum=0))
+# A load balancer asks over plain HTTP, from inside; it is told nothing that TLS would protect.
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$"]
+# Sent over TLS alone, so it is on wherever cookies need TLS anyway: a year, as browsers' lists ask.
+SECURE_HSTS_SECONDS = int(
+    number("RECOURSE_HSTS_SECONDS", default=31_536_000 if SECURE_COOKIES else 0, minimum=0)
+)
+# Whether the hosts beside this one are TLS only is for whoever runs the whole domain to say.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 SECURE_PROXY_SSL_HEADER = (
     ("HTTP_X_FORWARDED_PROTO", "https") if flag("RECOURSE_BEHIND_TLS_PROXY", default=False) else None
 )
