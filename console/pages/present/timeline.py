@@ -238,7 +238,9 @@ def text_of(action: str, event: dict[str, Any], *, links: bool = False) -> Phras
     if action.startswith("case.decided.") or action in {"case.revealed", "approval.requested"}:
         parts = [f"{_about(action, after)}: “{reason}”"]
     elif action == "case.moved":
-        need = str(after.get("need", ""))
+        # While a second person is asked, why people are is kept for when it comes back.
+        waits = after.get("state") == CaseState.AWAITING_APPROVAL
+        need = "" if waits else str(after.get("need", ""))
         parts = [f"{NEEDS[need]}."] if need in NEEDS else [reason]  # type: ignore[index]
     elif action in {"operation.sent", "operation.sent_again"}:
         parts = [f"Attempt {after.get('attempt', '?')}, ", Code(str(after.get("attempt_id", "")))]
