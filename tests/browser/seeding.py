@@ -12,6 +12,7 @@ from console import access
 from console.models import Person, Role
 from reconciliation import bulk, bulk_running, reports
 from reconciliation.accounts import sync_accounts
+from reconciliation.approval_models import ApprovalRequest
 from reconciliation.bulk_models import BulkDeed, BulkJob
 from reconciliation.decisions import Asked, decide
 from reconciliation.gathering import judge_now
@@ -24,7 +25,8 @@ from runs.journal.turns import CallChosen, save_result, save_turn
 from runs.locking import database_now
 from runs.models import Attempt, Operation, Run
 from runs.money import Money
-from tests import cases, factories
+from tests import cases, factories, notified
+from tests.browser.seeding_approvals import seed_requests
 from tests.cases import Effect, Opened
 
 PASSWORD = "a password for tests only"
@@ -69,6 +71,8 @@ class Seeded:
     steps: Run
     # Lists of cases, by what they show.
     lists: dict[str, str]
+    # Requests for a second person's consent, by what they are about.
+    requests: dict[str, str]
 
 
 def people(team: str = TEAM) -> dict[Role, Person]:
@@ -188,6 +192,7 @@ def seed(team: str = TEAM) -> Seeded:
     cases.looked_up(retrying, cases.not_found())
     not_found = cases.needs_decision(EMAIL, team=team, flow="order-exception-agent")
     no_lookup = aged(cases.needs_decision(PICKUP, team=team, flow="order-exception-agent"), 1.9)
+    notified.every_state(case=no_lookup.case, conflict=several.case, person=operator)
     return Seeded(
         mismatch=mismatch,
         not_found=not_found,
@@ -206,7 +211,21 @@ def seed(team: str = TEAM) -> Seeded:
             "claim": listed(operator, BulkDeed.CLAIM, not_found, abandoned).pk,
             "done": _seen_to(operator, listed(operator, BulkDeed.CLAIM, abandoned)),
         },
+        requests={
+            "override": _overridden(operator, team),
+            **seed_requests(team=team, operator=operator, approver=by_role[Role.APPROVER]),
+        },
     )
+
+
+def _overridden(person: Person, team: str) -> str:
+    """Somebody asked to confirm what no receipt proves."""
+    opened = cases.needs_decision(
+        Effect(minor=31_250, args={"payment": "pi_11", "order": "ORD-76311"}), team=team, flow="refund-agent"
+    )
+    reason = "Four clean lookups over a day, and the customer sent a photograph of their statement."
+    decided(opened, person, Action.CONFIRM, reason=reason)
+    return ApprovalRequest.objects.get(case=opened.case_id).pk
 
 
 def listed(person: Person, deed: BulkDeed, *opened: Opened) -> BulkJob:
