@@ -44,6 +44,7 @@ class Asked:
     """
 
     case_id: str
+    run_id: str
     claim: str
     version: int
     provider: str
@@ -190,6 +191,7 @@ def _with_question(begun: _Claim | NotDue | Taken | Lost | Held) -> Begun:
     case = begun.case
     return Asked(
         case_id=case.pk,
+        run_id=case.run_id,
         claim=begun.claim,
         version=case.version,
         provider=case.operation.provider_id,

@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 from django.db import OperationalError, transaction
+from structlog.contextvars import bound_contextvars
 
 from reconciliation import admission, breaking, cases, claiming, effective, retries
 from reconciliation.accounts import account_of
@@ -136,6 +137,16 @@ def _look_up_oldest(slug: str) -> str | None:
 
 
 def _carry_out(asked: Asked, asked_by: str) -> str:
+    """Ask, and act on the answer; whatever is logged meanwhile says what it is about."""
+    with bound_contextvars(
+        run=asked.run_id, operation=asked.question.operation_id, case=asked.case_id, account=asked.provider
+    ):
+        told = _ask_and_record(asked, asked_by)
+        log.info("lookup_made", finding=told)
+        return told
+
+
+def _ask_and_record(asked: Asked, asked_by: str) -> str:
     if not _wait_for_slot(asked):
         claiming.give_back(asked)
         _note(asked, None, Came())

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import structlog
 from django.db import transaction
 from django.db.models import QuerySet
+from structlog.contextvars import bound_contextvars
 
 from reconciliation import approval_ending, approving, cases, effective, fencing, place
 from reconciliation.approval_kinds import content_of
@@ -251,12 +252,14 @@ def send_granted(*, grant_id: str) -> str:
     if go.replayed:
         # Another task minted this attempt and may be sending it right now.
         return ""
-    outcome = effective.adapter(go.provider).send(_outgoing(go, asked_at))
-    try:
-        _report(go, outcome)
-    except Refusal as refusal:
-        # Kept as evidence before it was refused, with its case.
-        log.info("granted_send_not_confirmed", grant=grant_id, word=refusal.word, sentence=refusal.sentence)
+    with bound_contextvars(operation=go.operation_id, grant=grant_id, account=go.provider):
+        outcome = effective.adapter(go.provider).send(_outgoing(go, asked_at))
+        log.info("granted_sent", outcome=outcome.kind.value)
+        try:
+            _report(go, outcome)
+        except Refusal as refusal:
+            # Kept as evidence before it was refused, with its case.
+            log.info("granted_send_not_confirmed", word=refusal.word, sentence=refusal.sentence)
     return outcome.kind.value
 
 
