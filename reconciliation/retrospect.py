@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from reconciliation import effective
 from reconciliation.contracts import ProviderAccount
@@ -40,6 +40,8 @@ from runs.states import AttemptOutcome, GrantState, OperationState, PauseReason,
 
 # An operation with more entries than this before a decision is told from the latest of them.
 ENTRIES_MAX: Final = 5_000
+# Of each kind of row; one operation rarely has ten.
+ROWS_MAX: Final = 500
 _SENT: Final = ("operation.sent", "operation.sent_again", "operation.perhaps_sent")
 
 
@@ -59,6 +61,8 @@ class Known:
     run: Run
     judged: Judged
     evidence: tuple[Evidence, ...]
+    # How many pieces came with the decision or after it.
+    later_count: int
     attempts: tuple[Attempt, ...]
     lookup: Lookup | None
     moved: tuple[str, ...]
@@ -70,34 +74,61 @@ class Known:
         return self.named == self.judged.evidence_digest
 
 
-def known_at(*, decision_id: str, operation: Operation) -> Known:
-    """Wind an operation back to one of its decisions. Raises `NotFound`."""
-    decision = (
-        Decision.objects.select_related("case", "operation__call", "operation__run__flow")
-        .select_related("operation__run__flow_version")
-        .filter(pk=decision_id, operation=operation)
-        .first()
-    )
+@dataclass(frozen=True, kw_only=True)
+class OnRecord:
+    """The rows about one operation that its past is told from; what came after is left out here."""
+
+    evidence: Sequence[Evidence]
+    attempts: Sequence[Attempt]
+    lookups: Sequence[Lookup]
+    grants: Sequence[Grant]
+    leases: Sequence[Lease]
+    tightenings: Sequence[Tightening]
+    declarations: Sequence[Declaration]
+    decisions: Sequence[Decision]
+
+
+def rows_of(operation: Operation) -> dict[str, QuerySet[Any]]:
+    """What `OnRecord` is made of, each on its index; by the names that it has there."""
+    of_it = {"operation": operation}
+    account = operation.provider_id
+    return {
+        "evidence": Evidence.objects.filter(**of_it).defer("body").order_by("-recorded_at", "-id")[:ROWS_MAX],
+        "attempts": Attempt.objects.filter(**of_it).order_by("number")[:ROWS_MAX],
+        "lookups": Lookup.objects.filter(**of_it).order_by("-id")[:ROWS_MAX],
+        "grants": Grant.objects.filter(**of_it).order_by("-made_at", "-id")[:ROWS_MAX],
+        "leases": Lease.objects.filter(run=operation.run_id).order_by("-number")[:ROWS_MAX],
+        "tightenings": Tightening.objects.filter(account=account).order_by("-number")[:ROWS_MAX],
+        "declarations": Declaration.objects.filter(account=account).order_by("-number")[:1],
+        "decisions": Decision.objects.filter(**of_it).order_by("made_at", "id")[:ROWS_MAX],
+    }
+
+
+def known_at(*, decision_id: str, operation: Operation, on_record: OnRecord | None = None) -> Known:
+    """Wind an operation back to one of its decisions. Raises `NotFound`.
+
+    `on_record`: what the caller has read already by `rows_of`. The operation comes with its run and call.
+    """
+    held = on_record or OnRecord(**{name: list(rows) for name, rows in rows_of(operation).items()})
+    decision = next((one for one in held.decisions if one.pk == decision_id), None)
     if decision is None:
-        raise NotFound(
-            f"There is no decision {decision_id[:64]} that you can see.", decision=decision_id[:64]
-        )
-    before = _entries_before(decision)
+        raise NotFound("There is no such decision that you can see.", decision=decision_id[:64])
+    before = _entries_before(decision, operation)
     at = decision.made_at
-    case, op, run = decision.case, copy.copy(decision.operation), copy.copy(decision.operation.run)
+    case, op, run = decision.case, copy.copy(operation), copy.copy(operation.run)
     told = [event for leaf, event in before.entries if leaf.operation_ref]
     _wind_case(case, told, before.entry)
-    _wind_operation(op, told, at)
-    _wind_run(run, [event for leaf, event in before.entries if not leaf.operation_ref], at)
-    evidence = _evidence(op, before)
-    minted = op.attempts.filter(minted_at__lte=at).order_by("number")
-    attempts = tuple(_attempt_then(one, at) for one in minted)
-    seen = [one.pk for one in evidence]
-    lookups = Lookup.objects.filter(operation=op, evidence__in=seen).order_by("-id")
-    lookup = lookups.filter(finding__in=INFORMATIVE).first()
-    ours = lookups.filter(finding__in=[str(kind) for kind in SHOWS_OURS]).first()
-    case.lookups_count = lookups.filter(case=case).count()
-    account, moved = _account_then(op.provider_id, at)
+    _wind_operation(op, told)
+    _wind_run(run, [event for leaf, event in before.entries if not leaf.operation_ref], held.leases, at)
+    attempts = tuple(_attempt_then(one, at) for one in held.attempts if one.minted_at <= at)
+    evidence = _evidence_then(held, before, attempts)
+    seen = {one.pk for one in evidence}
+    lookups = [one for one in held.lookups if one.evidence_id in seen]
+    lookup = next((one for one in lookups if one.finding in INFORMATIVE), None)
+    ours = next((one for one in lookups if one.finding in [str(kind) for kind in SHOWS_OURS]), None)
+    case.lookups_count = sum(1 for one in lookups if one.case_id == case.pk)
+    account, moved = _account_then(op.provider_id, held, at)
+    earlier = any(one.made_at < at and one.pk != decision.pk for one in held.decisions)
     facts = gather_facts(
         run=run,
         operation=op,
@@ -106,11 +137,10 @@ def known_at(*, decision_id: str, operation: Operation) -> Known:
         evidence=evidence,
         rows=Rows(
             attempts=attempts,
-            grant=_grant_then(op, at),
+            grant=_grant_then(held, at),
             lookup=lookup,
             ours_shown=ours.evidence_id if ours is not None else "",
-            decided=may_repeat_alone(run)
-            and Decision.objects.filter(operation=op, made_at__lt=at).exclude(pk=decision.pk).exists(),
+            decided=may_repeat_alone(run) and earlier,
         ),
         now=at,
     )
@@ -133,6 +163,7 @@ def known_at(*, decision_id: str, operation: Operation) -> Known:
         run=run,
         judged=judged,
         evidence=tuple(sorted(evidence, key=lambda one: (one.recorded_at, one.pk), reverse=True)),
+        later_count=len(held.evidence) - len(evidence),
         attempts=attempts,
         lookup=lookup,
         moved=tuple(moved),
@@ -164,8 +195,8 @@ def event_in(body: bytes) -> _Event:
     return event if isinstance(event, dict) else {}
 
 
-def _entries_before(decision: Decision) -> _Before:
-    of_it = Q(operation_ref=decision.operation_id) | Q(run_ref=decision.case.run_id, operation_ref="")
+def _entries_before(decision: Decision, operation: Operation) -> _Before:
+    of_it = Q(operation_ref=operation.pk) | Q(run_ref=operation.run_id, operation_ref="")
     leaves = AuditLeaf.objects.filter(of_it).order_by("-id")[:ENTRIES_MAX]
     read = [(leaf, event_in(bytes(leaf.body))) for leaf in leaves]
     for index, (leaf, event) in enumerate(read):
@@ -196,7 +227,7 @@ def _wind_case(case: Case, told: Iterable[_Event], entry: _Event) -> None:
     case.version = _part(entry, "before").get("version", case.version)
 
 
-def _wind_operation(operation: Operation, told: Iterable[_Event], at: datetime) -> None:
+def _wind_operation(operation: Operation, told: Iterable[_Event]) -> None:
     operation.state = OperationState.READY
     for event in told:
         action, state = str(event.get("action", "")), _part(event, "after").get("state")
@@ -206,7 +237,7 @@ def _wind_operation(operation: Operation, told: Iterable[_Event], at: datetime) 
             operation.state = str(state)
 
 
-def _wind_run(run: Run, told: Iterable[_Event], at: datetime) -> None:
+def _wind_run(run: Run, told: Iterable[_Event], leases: Sequence[Lease], at: datetime) -> None:
     reasons: list[str] = []
     for event in told:
         after = _part(event, "after")
@@ -217,12 +248,8 @@ def _wind_run(run: Run, told: Iterable[_Event], at: datetime) -> None:
     if run.ended_at is None or run.ended_at >= at:
         run.state = RunState.PAUSED if reasons else RunState.OPEN
     run.paused_reasons = [one for one in reasons if one in set(PauseReason)]
-    lease = (
-        Lease.objects.filter(run=run, claimed_at__lte=at, expires_at__gt=at)
-        .filter(Q(ended_at__isnull=True) | Q(ended_at__gte=at))
-        .order_by("-number")
-        .first()
-    )
+    live = (one for one in leases if one.claimed_at <= at < one.expires_at)
+    lease = next((one for one in live if one.ended_at is None or one.ended_at >= at), None)
     run.lease_token = lease.token if lease is not None else None
     run.lease_expires_at = lease.expires_at if lease is not None else None
     run.lease_holder = lease.worker if lease is not None else ""
@@ -231,19 +258,20 @@ def _wind_run(run: Run, told: Iterable[_Event], at: datetime) -> None:
 # --- Rows as they were ----------------------------------------------------------------------------------
 
 
-def _evidence(operation: Operation, before: _Before) -> list[Evidence]:
+def _evidence_then(held: OnRecord, before: _Before, attempts: Sequence[Attempt]) -> list[Evidence]:
     """Evidence by its entry, not by its time: what a decision brought with it comes after it."""
     recorded = {
         str(event.get("subject", ""))
         for leaf, event in before.entries
-        if leaf.action == "evidence.recorded" and leaf.operation_ref == operation.pk
+        if leaf.action == "evidence.recorded" and leaf.operation_ref
     }
-    rows = Evidence.objects.filter(operation=operation, pk__in=recorded).select_related("attempt")
-    return list(
-        rows.annotate(tells=Q(claim__in=TELLING)).order_by("-tells", "-recorded_at", "-id")[
-            :EVIDENCE_READ_MAX
-        ]
-    )
+    by_id = {one.pk: one for one in attempts}
+    known = [one for one in held.evidence if one.pk in recorded]
+    for one in known:
+        one.attempt = by_id.get(one.attempt_id) if one.attempt_id is not None else None
+    # As `judge_now` reads it: what a rule can follow from first.
+    known.sort(key=lambda one: one.claim in TELLING, reverse=True)
+    return known[:EVIDENCE_READ_MAX]
 
 
 def _attempt_then(attempt: Attempt, at: datetime) -> Attempt:
@@ -252,21 +280,21 @@ def _attempt_then(attempt: Attempt, at: datetime) -> Attempt:
     return attempt
 
 
-def _grant_then(operation: Operation, at: datetime) -> Grant | None:
-    grant = Grant.objects.filter(operation=operation, made_at__lt=at).order_by("-made_at", "-id").first()
+def _grant_then(held: OnRecord, at: datetime) -> Grant | None:
+    grant = next((one for one in held.grants if one.made_at < at), None)
     if grant is not None and grant.ended_at is not None and grant.ended_at >= at:
         grant.state, grant.ended_at = GrantState.OPEN, None
     return grant
 
 
-def _account_then(slug: str, at: datetime) -> tuple[ProviderAccount, list[str]]:
+def _account_then(slug: str, held: OnRecord, at: datetime) -> tuple[ProviderAccount, list[str]]:
     """The account as it was held to, and what of it can't be wound back."""
     moved: list[str] = []
-    if Declaration.objects.filter(account=slug, made_at__gt=at).exists():
+    if any(one.made_at > at for one in held.declarations):
         moved.append("The provider was declared anew since; its contract then isn’t the one shown.")
-    if not Tightening.objects.filter(account=slug, made_at__gt=at).exists():
+    if not any(one.made_at > at for one in held.tightenings):
         return effective.account(slug), moved
-    then = Tightening.objects.filter(account=slug, made_at__lte=at).order_by("-number").first()
+    then = next((one for one in held.tightenings if one.made_at <= at), None)
     return held_to(registry.account(slug), then.values if then is not None else {}), moved
 
 

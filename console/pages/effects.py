@@ -15,11 +15,8 @@ from console.pages.present.history_address import read_history
 from console.pages.present.operation import known_page, operation_page
 from console.queries import keyset
 from console.queries.effects import list_entries
-from console.queries.operation import find_entry, find_operation, read_operation
+from console.queries.operation import find_entry, read_known, read_operation
 from console.queries.people import Names
-from reconciliation.retrospect import known_at
-from runs.locking import database_now
-from runs.models import Evidence
 
 # No entry has a longer number.
 NUMBER_DIGITS_MAX = 18
@@ -65,12 +62,8 @@ def effect(request: HttpRequest, viewer: Viewer, operation_id: str) -> HttpRespo
 @page("GET", "HEAD")
 def effect_known(request: HttpRequest, viewer: Viewer, operation_id: str, decision_id: str) -> HttpResponse:
     """Show what was known when somebody decided about an operation."""
-    operation = find_operation(operation_id, teams=viewer.teams)
-    known = known_at(decision_id=decision_id, operation=operation)
-    later = Evidence.objects.filter(operation=operation).exclude(pk__in=[one.pk for one in known.evidence])
-    shown = known_page(
-        known, names=Names({known.decision.actor}), now=database_now(), later_count=later.count()
-    )
+    known, now = read_known(operation_id, decision_id=decision_id, teams=viewer.teams)
+    shown = known_page(known, names=Names({known.decision.actor}), now=now)
     return render(request, "effect_known.html", {"page": shown})
 
 

@@ -10,8 +10,9 @@ from typing import Final
 from django.db.models import Q, QuerySet
 
 from console.queries.people import Names
+from console.queries.together import Together
 from reconciliation.models import Case, Decision
-from reconciliation.retrospect import decisions_of, event_in
+from reconciliation.retrospect import Known, OnRecord, decisions_of, event_in, known_at, rows_of
 from runs.ids import could_be_id
 from runs.locking import database_now
 from runs.models import AuditLeaf, Operation, Receipt
@@ -81,6 +82,16 @@ def is_of_turn(leaf: AuditLeaf, operation: Operation) -> bool:
         return True
     after = event_in(bytes(leaf.body)).get("after")
     return isinstance(after, dict) and after.get("turn") == operation.turn_index
+
+
+def read_known(operation_id: str, *, decision_id: str, teams: Sequence[str]) -> tuple[Known, datetime]:
+    """What was known at a decision, and the time; its small reads together. Raises `NotFound`."""
+    operation = find_operation(operation_id, teams=teams)
+    together = Together()
+    parts = {name: together.add(rows) for name, rows in rows_of(operation).items()}
+    together.read()
+    held = OnRecord(**{name: part.rows for name, part in parts.items()})
+    return known_at(decision_id=decision_id, operation=operation, on_record=held), database_now()
 
 
 def find_entry(number: int, *, teams: Sequence[str]) -> AuditLeaf:

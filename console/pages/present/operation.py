@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.urls import reverse
@@ -214,16 +214,15 @@ _STANDINGS: Final = {
 }
 
 
-def known_page(known: Known, *, names: Names, now: Any, later_count: int) -> KnownPage:
-    """What was known at a decision. `later_count`: pieces of evidence that came with or after it."""
+def known_page(known: Known, *, names: Names, now: datetime) -> KnownPage:
+    """What was known at a decision."""
     decision, operation = known.decision, known.operation
     title, icon, tone, text = _verdict(known)
     assessment = known.judged.assessment
     later = "Nothing came with the decision or after it."
-    if later_count:
-        later = (
-            f"{plural(later_count, 'piece')} of evidence came with the decision or after it, not shown here."
-        )
+    if known.later_count:
+        pieces = f"{plural(known.later_count, 'piece')} of evidence"
+        later = f"{pieces} came with the decision or after it: not shown here."
     return KnownPage(
         now=now,
         title=title_of_operation(operation),

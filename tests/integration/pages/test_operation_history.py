@@ -219,7 +219,7 @@ def test_a_history_costs_as_many_queries_long_as_short(operator: Client, auditor
     assert len(long) <= len(short) <= QUERIES_MAX
     with CaptureQueriesContext(connection) as known:
         auditor.get(f"{path}decisions/{decision.pk}/")
-    assert len(known) <= 25
+    assert len(known) <= QUERIES_MAX
 
 
 # --- On paper -------------------------------------------------------------------------------------------
