@@ -55,8 +55,9 @@ def message(
     """A message to everybody who hears of it, after these attempts."""
     happened(case, happening, mark=mark)
     packing.pack(now=database_now() + packing.GATHER + timedelta(seconds=1))
-    # Packed with a time that is still to come.
-    Message.objects.filter(attempts_count=0).update(next_attempt_at=database_now())
+    # Packed at a time that is still to come.
+    now = database_now()
+    Message.objects.filter(attempts_count=0).update(next_attempt_at=now, made_at=now, tried_from_at=now)
     for outcome in outcomes:
         while (claimed := delivering._claim(without=set())) is not None:
             delivering._end(claimed, outcome)
