@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from playwright.sync_api import Page
 
     from tests.browser.seeding import Seeded
@@ -117,7 +119,7 @@ def pages(seeded: Seeded) -> dict[str, str]:
         **{f"list-{name}": f"/bulk/{job_id}/" for name, job_id in seeded.lists.items()},
         "runs": "/runs/",
         "run": f"/runs/{seeded.steps.pk}/",
-        "run-abandoned": f"/runs/{seeded.conflict.run.pk}/",
+        "run-abandoned": f"/runs/{seeded.conflict.claimed.run.pk}/",
         "effects": "/effects/",
         "effects-decisions": "/effects/?action=decisions",
         "effects-exception": "/effects/?show=quick",
@@ -131,8 +133,84 @@ def pages(seeded: Seeded) -> dict[str, str]:
         "provider-shipped": "/providers/stripe-refunds/",
         "provider-new": "/providers/new/",
         "environment": "/environment/",
+        "notifications-own": "/notifications/",
         "preferences": "/preferences/",
+        "account": "/account/",
+        "account-password": "/account/password/",
+        "account-codes": "/account/codes/on/",
+        "account-passkey": "/account/passkeys/new/",
+        "account-sessions": "/account/sessions/",
     }
+
+
+def pages_of_others(seeded: Seeded) -> dict[str, dict[str, str]]:
+    """What looks otherwise for another role, or is theirs alone: login → name of each picture → address."""
+    case = f"/cases/{seeded.not_found.case_id}/"
+    return {
+        "administrator": {
+            "provider-declare": "/providers/new/",
+            "environment-administrator": "/environment/",
+            "people": "/people/",
+            "person": "/people/1/",
+            "person-new": "/people/new/",
+            "teams": "/teams/",
+            "flows": "/flows/",
+            "flow": f"/flows/{seeded.steps.flow_id}/",
+            "tokens": "/tokens/",
+            "notifications": "/notifications/",
+            "notification-settings": "/notifications/settings/",
+        },
+        "approver": {
+            "reauthentication": "/reauthentication/",
+            "approvals": "/approvals/",
+            "approvals-own": "/approvals/?view=own",
+            "approvals-decided": "/approvals/?view=decided",
+            "approvals-empty": "/approvals/?kind=make_absent",
+            "approval": f"/approvals/{seeded.requests.get('budget', 'apr_1')}/",
+            **{f"approval-{name}": f"/approvals/{pk}/" for name, pk in seeded.requests.items()},
+        },
+        "auditor": {"case-report": f"{case}report/", "exports": "/effects/exports/"},
+        "viewer": {"case-viewer": case, "queue-viewer": "/"},
+    }
+
+
+SIGNED_OUT = {"login": "/login/", "login-closed": "/login/closed/"}
+# GET addresses of the console without a picture, and why.
+NOT_PICTURED = {
+    "live": "it answers without a page: whether the console is there",
+    "queue_news": "a piece of the queue, which is pictured",
+    "approval_news": "a piece of the list of requests, which is pictured",
+    "case_desk": "a piece of a case, which is pictured",
+    "case_live": "a piece of a case, which is pictured",
+    "case_news": "a piece of a case, which is pictured",
+    "bulk_progress": "a piece of a list of cases, which is pictured",
+    "case_body_file": "a file",
+    "case_attachment": "a file",
+    "bulk_csv": "a file",
+    "export_file": "a file",
+    "export_manifest": "a file",
+    "export": "a part of the list of exports, which is pictured; it takes an auditor who asked for one",
+    "account_login": "another name of the sign-in, which is pictured",
+    "mfa_index": "another name of one's own account, which is pictured",
+    "mfa_authenticate": "shown between the two steps of a sign-in alone",
+    "mfa_login_webauthn": "it answers a script",
+    "second_step_left": "it takes a form alone",
+    "sign_in_elsewhere": "it takes a form alone, and leads to the identity provider",
+    "openid_connect_callback": "the identity provider leads to it, and it leads on",
+    "socialaccount_login_cancelled": "the identity provider leads to it, and it leads on",
+    "invitation": "its address is known to whoever was invited alone",
+    "mfa_deactivate_totp": "shown where codes are on",
+    "mfa_view_recovery_codes": "shown where codes are on",
+    "mfa_generate_recovery_codes": "shown where codes are on",
+    "mfa_remove_webauthn": "shown where there is a passkey",
+    "account_reauthenticate": "the same page as the one that asks again, which is pictured",
+    "mfa_reauthenticate": "shown where codes are on",
+    "mfa_reauthenticate_webauthn": "it answers a script",
+    "session_end": "it takes a form alone",
+    "session_end_others": "it takes a form alone",
+    "effect_entry": "it leads to an operation’s history, which is pictured",
+    "effect_known": "its decision is made by the seeding: pictured among what is opened",
+}
 
 
 def sign_in(page: Page, base: str, name: str = "operator") -> None:
@@ -141,7 +219,7 @@ def sign_in(page: Page, base: str, name: str = "operator") -> None:
     page.goto(f"{base}/login/")
     page.get_by_label("Name").fill(name)
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
 
 
 def review(page: Page, base: str, seeded: Seeded) -> None:
@@ -163,12 +241,61 @@ def try_a_lookup(page: Page, base: str, seeded: Seeded) -> None:
     page.locator("#trial-result").wait_for()
 
 
-def open_tightening(page: Page, base: str) -> None:
+def open_tightening(page: Page, base: str, seeded: Seeded) -> None:
     """Open the administrator's form."""
     page.context.clear_cookies()
     sign_in(page, base, "administrator")
     page.goto(f"{base}/providers/sandbox-payments/")
     page.get_by_text("Tighten the contract…").click()
+
+
+def open_palette(page: Page, base: str, seeded: Seeded) -> None:
+    """Search and go, with something found."""
+    page.goto(f"{base}/")
+    page.keyboard.press("Control+k")
+    page.locator("#palette-q").fill(seeded.not_found.operation.pk)
+    page.locator("#palette-hits a").first.wait_for()
+
+
+def open_shortcuts(page: Page, base: str, seeded: Seeded) -> None:
+    """The list of keys."""
+    page.goto(f"{base}/")
+    page.keyboard.press("?")
+    page.get_by_role("dialog", name="Keyboard shortcuts").wait_for()
+
+
+def open_account_menu(page: Page, base: str, seeded: Seeded) -> None:
+    """What is behind one's own name."""
+    page.goto(f"{base}/")
+    page.locator(".menu > summary").click()
+
+
+def open_forms_of_a_case(page: Page, base: str, seeded: Seeded) -> None:
+    """Every form of a case that opens in place."""
+    page.goto(f"{base}/cases/{seeded.not_found.case_id}/")
+    for summary in ("Put it off…", "Attach evidence…", "Add a note…"):
+        page.get_by_text(summary).click()
+
+
+def open_known(page: Page, base: str, seeded: Seeded) -> None:
+    """What was known when a case was given up."""
+    page.goto(f"{base}/effects/{operation_of(seeded.abandoned)}/")
+    page.get_by_role("link", name="As known when it was decided").first.click()
+    page.get_by_role("heading", name="As known when it was decided").wait_for()
+
+
+# What a person does before there is something to picture; the last signs in as somebody else.
+ACTS: dict[str, Callable[[Page, str, Seeded], None]] = {
+    "review": review,
+    "palette": open_palette,
+    "shortcuts": open_shortcuts,
+    "account-menu": open_account_menu,
+    "case-forms": open_forms_of_a_case,
+    "effect-known": open_known,
+    "provider-trial": try_a_lookup,
+    "provider-tighten": open_tightening,
+}
+OVER_A_PAGE = {"review", "palette", "shortcuts", "account-menu"}
 
 
 def take(folder: Path, names: list[str]) -> None:
@@ -182,29 +309,34 @@ def take(folder: Path, names: list[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         base = cleanup.enter_context(serve())
         browser = cleanup.enter_context(chromium.launched(chromium.executable()))
-        addresses = {name: address for name, address in pages(seeded).items() if not names or name in names}
+        # Each login in a browser of its own, and nobody's for what is seen before one signs in.
+        seen_by = {"": SIGNED_OUT, "operator": pages(seeded), **pages_of_others(seeded)}
         for width in WIDTHS:
             for theme in THEMES:
-                context = browser.new_context(
-                    viewport={"width": width, "height": 1000},
-                    color_scheme=theme,  # type: ignore[arg-type]
-                )
-                page = chromium.new_page(context)
-                sign_in(page, base)
-                for name, address in addresses.items():
-                    page.goto(base + address)
-                    page.wait_for_timeout(150)
-                    page.screenshot(path=folder / f"{name}-{theme}-{width}.png", full_page=True)
-                if not names or "review" in names:
-                    review(page, base, seeded)
-                    page.screenshot(path=folder / f"review-{theme}-{width}.png")
-                if not names or "provider-trial" in names:
-                    try_a_lookup(page, base, seeded)
-                    page.screenshot(path=folder / f"provider-trial-{theme}-{width}.png", full_page=True)
-                if not names or "provider-tighten" in names:
-                    open_tightening(page, base)
-                    page.screenshot(path=folder / f"provider-tighten-{theme}-{width}.png", full_page=True)
-                context.close()
+                for login, addresses in seen_by.items():
+                    wanted = {name: one for name, one in addresses.items() if not names or name in names}
+                    acts = ACTS if login == "operator" else {}
+                    wanted_acts = {name: act for name, act in acts.items() if not names or name in names}
+                    if not wanted and not wanted_acts:
+                        continue
+                    context = browser.new_context(
+                        viewport={"width": width, "height": 1000},
+                        color_scheme=theme,  # type: ignore[arg-type]
+                    )
+                    page = chromium.new_page(context)
+                    if login:
+                        sign_in(page, base, login)
+                    for name, address in wanted.items():
+                        page.goto(base + address)
+                        page.wait_for_timeout(150)
+                        page.screenshot(path=folder / f"{name}-{theme}-{width}.png", full_page=True)
+                    for name, act in wanted_acts.items():
+                        act(page, base, seeded)
+                        page.evaluate("window.scrollTo(0, 0)")
+                        # What lies over a page is pictured as it is seen.
+                        whole = name not in OVER_A_PAGE
+                        page.screenshot(path=folder / f"{name}-{theme}-{width}.png", full_page=whole)
+                    context.close()
         print(f"{len(list(folder.glob('*.png')))} pictures in {folder}")
 
 
