@@ -11,7 +11,7 @@ import hmac
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from django.conf import settings
 from django.db import connection, transaction
@@ -168,10 +168,12 @@ def _counted() -> Iterator[Metric]:
     )
 
 
-def _rows(statement: str, **parameters: object) -> list[tuple[object, ...]]:
+def _rows(statement: str, **parameters: list[str] | int) -> list[tuple[object, ...]]:
+    given: dict[str, Any] = parameters
     with connection.cursor() as cursor:
-        cursor.execute(statement, parameters)
-        return cursor.fetchall()
+        cursor.execute(statement, given)
+        rows: list[tuple[object, ...]] = cursor.fetchall()
+    return rows
 
 
 def _counter(name: str, text: str, labels: list[str], counts: Counter[tuple[str, ...]]) -> Metric:
@@ -213,7 +215,7 @@ def _latencies() -> CollectorRegistry:
     if not settings.RECOURSE_METRICS_DIR:
         return _own
     registry = CollectorRegistry()
-    MultiProcessCollector(registry, path=settings.RECOURSE_METRICS_DIR)
+    MultiProcessCollector(registry, path=settings.RECOURSE_METRICS_DIR)  # type: ignore[no-untyped-call]
     return registry
 
 

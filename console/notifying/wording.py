@@ -118,6 +118,8 @@ def path_of(one: Occurrence) -> str:
     match Happening(one.happening):
         case Happening.BREAKER_OPEN:
             return reverse("provider", args=[one.provider_slug])
+        case Happening.APPROVAL_REQUESTED | Happening.APPROVAL_ENDS_SOON:
+            return reverse("approval", args=[one.subject])
         case _ if one.case_ref:
             return reverse("case", args=[one.case_ref])
         case _:

@@ -14,7 +14,7 @@ import pytest
 from django.core import mail
 from django.db.models import F
 
-from console import following
+from console import access, following
 from console.models import Person, Role
 from console.notification_models import (
     Channel,
@@ -29,13 +29,16 @@ from console.notification_models import (
 from console.notifying import channels, delivering, occurring, packing
 from console.notifying.channels import ChannelsFull, ChannelTaken
 from console.notifying.destinations import read_webhooks
-from reconciliation import admission, breaking
+from reconciliation import admission, approvals, breaking
+from reconciliation.approval_models import ApprovalRequest
 from reconciliation.models import Case
+from reconciliation.states import Action
+from reconciliation.working import Worker
 from runs.actors import Actor, ActorKind
 from runs.locking import database_now
 from runs.models import AuditLeaf
 from runs.refusals import Invalid, NotFound
-from tests import cases, factories
+from tests import cases, cases_world, factories
 from tests.contract.fault_server import Conversation, FaultServer, http_answer
 from tests.contract.peers.mail import MailServer
 
@@ -234,6 +237,33 @@ def test_a_channel_hears_of_what_it_chose_and_of_nothing_else() -> None:
     cases.needs_decision()
     note()
     assert (len(told()), Notification.objects.count()) == (1, 0)
+
+
+def test_a_request_for_approval_is_told_to_others_than_whoever_asked_and_again_before_it_ends() -> None:
+    begin()
+    asker = somebody("asker")
+    somebody("robin", roles=["approver"])
+    opened = cases.needs_decision()
+    asked = cases_world.decide(
+        opened.case, Action.CONFIRM, actor=access.person_actor(asker), team=factories.TEAM, receipt=None
+    )
+    note()
+    assert ("approval_requested", asked.approval) in told()
+    # The case itself was told of before; it waits for the answer now.
+    request = ApprovalRequest.objects.get()
+    sent = {one.to[0]: one for one in deliver()}
+    assert f"https://recourse.example/approvals/{request.pk}/" in sent["robin@example.com"].body
+    assert request.pk not in sent["asker@example.com"].body
+    for before, heard in ((timedelta(minutes=61), False), (timedelta(minutes=59), True)):
+        occurring.note(now=request.expires_at - before)
+        assert (("approval_ends_soon", request.pk) in told()) is heard
+    approvals.withdraw(
+        approval_id=request.pk,
+        teams=[factories.TEAM],
+        worker=Worker(actor=access.person_actor(asker), name="Asker"),
+        comment="It was found meanwhile.",
+    )
+    assert not [one for one in deliver() if request.pk in one.body]
 
 
 # --- Messages -------------------------------------------------------------------------------------------
