@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Iterator
@@ -115,7 +116,7 @@ def test_an_abandonment_is_recorded_with_who_and_why(operator: Client) -> None:
 def test_the_next_case_is_one_link_away_after_deciding(operator: Client) -> None:
     first, second = cases.needs_decision(), cases.needs_decision()
     answer = operator.get(decide(operator, first, "abandon", then="end")["Location"])
-    assert answer.context["page"].banner.action.href == f"/cases/{second.case_id}/"
+    assert answer.context["page"].banner.action.href == f"/cases/{second.case_id}/#question"
 
 
 def test_the_run_ends_when_the_person_says_so(operator: Client) -> None:
@@ -217,22 +218,25 @@ def test_the_providers_record_given_by_one_person_confirms_when_it_matches(opera
     assert "rfd_77" in shown
 
 
-def test_a_record_that_differs_is_refused_with_why_and_stays_in_its_field(operator: Client) -> None:
+def test_a_record_that_differs_takes_two_and_is_shown_to_the_second_before_it_is_evidence(
+    operator: Client,
+) -> None:
     opened = cases.needs_decision()
     record = json.dumps(cases.record_of(opened, amount_minor=120_400))
     data = fields(operator, opened, "confirm", given_body=record)
     before = rows()
-    for answer in (
-        post(operator, opened, data),
-        post(operator, opened, {**data, "step": "record", "idempotency_key": "k1"}),
-    ):
-        assert answer.status_code == 423
-        shown = text(answer)
-        assert "The receipt given doesn&#x27;t match" in shown
-        assert "takes a second person" in shown
-        assert typed_is_kept(answer)
-        assert "&quot;amount_minor&quot;: 120400" in shown
+    shown = post(operator, opened, data)
+    assert "The receipt given doesn&#x27;t match" in text(shown)
+    assert "One person can’t decide this alone" in text(shown)
+    assert typed_is_kept(shown)
+    assert "&quot;amount_minor&quot;: 120400" in text(shown)
     assert rows() == before
+    asked = post(operator, opened, {**data, "step": "record", "idempotency_key": "k1"})
+    assert asked.status_code == 302
+    given = content_of(ApprovalRequest.objects.get())["parameters"]["receipt"]
+    assert json.loads(base64.b64decode(given["body_base64"]))["amount_minor"] == 120_400
+    assert not Evidence.objects.filter(kind=EvidenceKind.ATTACHMENT).exists()
+    assert not Decision.objects.exists()
 
 
 def test_a_record_that_belongs_to_another_operation_confirms_only_one(operator: Client) -> None:
