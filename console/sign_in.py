@@ -39,7 +39,6 @@ _SAID: Final[Mapping[str, str]] = {
     "mfa/messages/totp_deactivated.txt": "Signing in takes no code of an authenticator app any more.",
     "mfa/messages/webauthn_added.txt": "The passkey is kept. You can sign in with it.",
     "mfa/messages/webauthn_removed.txt": "The passkey is removed. Nobody signs in with it any more.",
-    "mfa/messages/recovery_codes_generated.txt": "These recovery codes replace those that you had.",
 }
 
 
@@ -63,6 +62,9 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc] # allauth is 
         said = _SAID.get(message_template)
         if said is not None:
             messages.add_message(request, level, said)
+
+    def get_login_redirect_url(self, request: HttpRequest) -> str:
+        return reverse(access.landing_of(cast("Person", request.user)))
 
     def get_password_change_redirect_url(self, request: HttpRequest) -> str:
         return reverse("account")

@@ -32,6 +32,11 @@ class Table:
     empty: str
     next_href: str = ""
 
+    @property
+    def labelled(self) -> tuple[tuple[tuple[str, Cell], ...], ...]:
+        """Each cell with its head, which stands before it where a row is a card."""
+        return tuple(tuple(zip(self.heads, row, strict=True)) for row in self.rows)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choice:
