@@ -168,7 +168,7 @@ PAGES: Final[Mapping[str, Rule]] = MappingProxyType(
         "environment_open": acts(ADMINISTRATORS),
         "notification_list": reads(),
         "notification_settings": reads(),
-        # What somebody is told themselves is for them to say; the test's people have no address to be told at.
+        # What somebody is told themselves is for them to say; the test's people have no address for it.
         "notification_own": acts(EVERYBODY),
         "notification_channel_add": acts(ADMINISTRATORS),
         "notification_channel": acts(ADMINISTRATORS, data={"state": "off"}),
