@@ -66,6 +66,9 @@ class Observing:
         route = (match.url_name or "") if match else ""
         is_call = request.path.startswith(ROOT)
         if is_call and route:
-            JOURNAL_SECONDS.labels(route, f"{status // 100}xx").observe(seconds)
+            try:
+                JOURNAL_SECONDS.labels(route, f"{status // 100}xx").observe(seconds)
+            except Exception as error:  # noqa: BLE001 - a full disk must not take back an answer to what was done
+                log.warning("latency_not_kept", error=type(error).__name__)
         say = log.info if is_call or request.method not in _SAFE or status >= 500 else log.debug
         say("request", method=request.method, route=route, status=status, ms=round(seconds * 1000, 1))

@@ -460,6 +460,8 @@ RECOURSE_NOTIFY_SECONDS = number("RECOURSE_NOTIFY_SECONDS", default=5, minimum=0
 RECOURSE_METRICS_TOKEN = secret("RECOURSE_METRICS_TOKEN")
 # Where web processes of one machine put their latencies together; without one each tells its own.
 RECOURSE_METRICS_DIR = os.environ.get("RECOURSE_METRICS_DIR", "")
+if RECOURSE_METRICS_DIR and not Path(RECOURSE_METRICS_DIR).is_dir():
+    raise ImproperlyConfigured(f"RECOURSE_METRICS_DIR must be a folder; {RECOURSE_METRICS_DIR!r} is none.")
 
 # --- Celery ------------------------------------------------------------------------------------------
 

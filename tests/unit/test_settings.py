@@ -88,13 +88,18 @@ def test_each_variable_reaches_its_setting() -> None:
         ("RECOURSE_LOG_LEVEL", "LOUD"),
         ("RECOURSE_ALLOWED_PROVIDER_HOSTS", "https://shop.example"),
         ("RECOURSE_ALLOWED_PROVIDER_HOSTS", "shop.example=everything"),
+        ("RECOURSE_MAIL_URL", "imap://mail.example"),
+        ("RECOURSE_PUBLIC_URL", "recourse.example/console"),
+        ("RECOURSE_METRICS_DIR", "/nowhere/at/all"),
+        ("NOTIFY_OPS__URL", "https://hooks.example/without-a-secret"),
         ("DATABASE_URL", "sqlite:///file"),
     ],
 )
 def test_a_value_that_means_nothing_stops_the_start_and_is_named(name: str, value: str) -> None:
     done = imported(**{name: value})
     assert done.returncode != 0
-    assert (name if name != "DATABASE_URL" else "postgresql://") in done.stderr.splitlines()[-1]
+    said = {"DATABASE_URL": "postgresql://", "NOTIFY_OPS__URL": "NOTIFY_OPS__SECRET"}
+    assert said.get(name, name) in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
