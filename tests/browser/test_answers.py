@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import pytest
 from playwright.sync_api import Page, Route, expect
 
+from console.models import Person, Role
 from reconciliation.models import Decision
 from reconciliation.work_models import CaseNote
 from tests import cases
@@ -101,7 +105,7 @@ def test_a_lost_connection_and_an_ended_session_are_shown_and_lose_no_word(
     assert not CaseNote.objects.exists()
     page.get_by_label("Name").fill("operator")
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page.get_by_role("status").filter(has_text="Nothing was recorded")).to_be_visible()
     expect(page.get_by_label("Note")).to_have_value(NOTE)
     assert not CaseNote.objects.exists(), "sent by a sign-in"
@@ -125,3 +129,64 @@ def test_parts_that_cannot_be_read_anew_are_told_with_the_time_since(
     expect(page.locator("#live")).to_contain_text("Live")
     expect(page.locator("#lost")).to_have_text("")
     faults.seen.clear()
+
+
+# As `console.pages.problems` words a refusal whose page has no words of its own for it.
+BUSY = """<!doctype html><main id="main"><article id="problem"><h1>Too many requests for now</h1>
+<p class="lead">Thirty forms came from you within a minute. Nothing was changed and nothing was sent.</p>
+</article></main>"""
+
+
+@pytest.mark.timeout(180)
+def test_a_refusal_of_every_status_has_its_answer_in_the_page_and_loses_no_word(
+    page: Page, opened: Opened, faults: Faults
+) -> None:
+    said = page.locator("[data-unanswered]")
+    reason = page.get_by_label("Reason", exact=True)
+    fill_in(page, "Abandon", then="It ends here")
+    for body, words in ((BUSY, "Thirty forms came from you"), ("slow down", "more to do than it takes")):
+        with routed(page, busy(body)):
+            page.get_by_role("button", name="Review decision…").click()
+            expect(said).to_contain_text(words)
+            expect(said).to_contain_text("Nothing was changed")
+            expect(said.get_by_role("heading")).to_be_focused()
+            expect(reason).to_have_value(REASON)
+
+    cases.looked_up(opened, cases.mismatch(opened))
+    page.reload()
+    fill_in(page, "Abandon", then="It ends here")
+    with routed(page, as_retry):
+        page.get_by_role("button", name="Review decision…").click()
+        locked = page.get_by_role("alert").filter(has_text="This can’t be recorded now.")
+        expect(locked).to_contain_text("Sending again could only make a second one")
+        expect(reason).to_have_value(REASON)
+
+    Person.objects.filter(username="operator").update(roles=[str(Role.VIEWER)])
+    page.get_by_role("radio", name="Abandon", exact=True).check()
+    page.get_by_role("button", name="Review decision…").click()
+    expect(page.get_by_role("alert").filter(has_text="decisions are for operators")).to_be_visible()
+    expect(page.locator("main")).to_contain_text(REASON)
+    assert not Decision.objects.exists()
+    assert [one[:3] for one in faults.seen if one[:3] not in {"429", "423", "403"}] == []
+    faults.seen.clear()
+
+
+def busy(body: str) -> Callable[[Route], None]:
+    """The console's own answer, or a proxy's, to one form too many."""
+    return lambda route: route.fulfill(status=429, body=body, content_type="text/html")
+
+
+def as_retry(route: Route) -> None:
+    """Another action than the page offers, as a page that was left open would send it."""
+    sent = route.request.post_data or ""
+    route.continue_(post_data=sent.replace("action=abandon", "action=retry&executor=agent"))
+
+
+@contextmanager
+def routed(page: Page, handler: Callable[[Route], None]) -> Iterator[None]:
+    """Answer for the server at the decision's address."""
+    page.route("**/decision/", handler)
+    try:
+        yield
+    finally:
+        page.unroute("**/decision/")
