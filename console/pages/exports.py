@@ -75,8 +75,10 @@ def export_manifest(request: HttpRequest, viewer: Viewer, export_id: str) -> Htt
 
 
 def _find(viewer: Viewer, export_id: str) -> HistoryExport:
+    """The person's own, if they may still take history out; to everybody else there is none."""
+    found = exporting.find_export(export_id=export_id, worker=viewer.worker, teams=viewer.teams)
     _require(viewer)
-    return exporting.find_export(export_id=export_id, worker=viewer.worker, teams=viewer.teams)
+    return found
 
 
 def _require(viewer: Viewer) -> None:

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urljoin, urlsplit, urlunsplit
@@ -173,7 +174,7 @@ def _make(world: World, servers: EmbeddedServers) -> None:
 def _addresses(world: World) -> dict[str, list[str]]:
     from console.models import Person
     from reconciliation.models import Case
-    from runs.models import Operation, Receipt, Run
+    from runs.models import AuditLeaf, Operation, Receipt, Run
 
     rng = random.Random(world.operations)
 
@@ -197,6 +198,9 @@ def _addresses(world: World) -> dict[str, list[str]]:
     externals = some(Run.objects.filter(team="ops"), "external_id")
     waiting = Case.objects.filter(team="ops", state="needs_decision")
     robin = Person.objects.get(username="robin").pk
+    latest = AuditLeaf.objects.filter(action="operation.sent", team_slug="ops").latest("id")
+    one_worker = {"actor": latest.actor, "provider": "sandbox-mail", "action": "operation.sent"}
+    days_ago = {"until": f"{latest.at - timedelta(days=2):%Y-%m-%dT%H:%M}"}
     paths = {
         "queue": ["/"],
         "queue, deep": [_deep(world, "/")],
@@ -241,9 +245,18 @@ def _addresses(world: World) -> dict[str, list[str]]:
         "runs by external id": [f"/runs/?{urlencode({'q': one})}" for one in externals],
         "history": ["/effects/"],
         "history, deep": [_deep(world, "/effects/")],
-        "history, people": ["/effects/?kind=people"],
-        "history, lookups": ["/effects/?kind=lookups"],
+        "history, people": ["/effects/?show=people"],
+        "history, people at an account": ["/effects/?show=people&provider=sandbox-mail"],
+        "history, no exceptions": ["/effects/?show=fenced"],
+        "history, lookups": ["/effects/?action=lookups"],
+        "history, lookups, deep": [_deep(world, "/effects/?action=lookups")],
+        "history at an account": ["/effects/?provider=sandbox-mail"],
+        "history of a worker": [f"/effects/?{urlencode({'actor': latest.actor})}"],
+        "history by all three": [f"/effects/?{urlencode(one_worker)}"],
+        "history, what never was": ["/effects/?action=case.revealed&provider=sandbox-mail"],
+        "history until a time": [f"/effects/?{urlencode(days_ago)}"],
         "history of an operation": [f"/effects/?{urlencode({'q': one})}" for one in ids],
+        "an operation's history": [f"/effects/{one}/" for one in ids],
     }
     assert all(paths.values()), [name for name, found in paths.items() if not found]
     return paths

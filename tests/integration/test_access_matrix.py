@@ -22,6 +22,7 @@ from django.utils import timezone
 from console import urls
 from console.api.assembly import api
 from console.api.bearer import remembered
+from console.export_models import HistoryExport
 from console.models import Person, Role, SavedView, Scope, create_token
 from console.notification_models import Channel, Message
 from reconciliation import attaching
@@ -51,6 +52,7 @@ OF_A_TEAM = frozenset(
         "message_id",
         "turn",
         "decision_id",
+        "export_id",
         "number",
         "call_id",
     }
@@ -183,6 +185,18 @@ def ids_of(team: str) -> dict[str, str]:
             content_digest="0" * 64,
         ).pk,
         "number": str(AuditLeaf.objects.filter(operation_ref=opened.operation.pk).latest("id").pk),
+        "export_id": HistoryExport.objects.create(
+            id="exp_matrix",
+            form="csv",
+            state="done",
+            teams=[team],
+            actor=f"person:{person(Role.AUDITOR, team=team).pk}",
+            asked_at=timezone.now(),
+            through_leaf=0,
+            whole="yes",
+            sha256="0" * 64,
+            ended_at=timezone.now(),
+        ).pk,
         # These belong to no team.
         # What is administered is no team's: every administrator sees it.
         "person_id": str(owner.pk),

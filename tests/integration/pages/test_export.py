@@ -58,7 +58,7 @@ def content(client: Client, path: str) -> bytes:
     answer = client.get(f"{path}file/")
     assert answer.status_code == 200
     assert answer.streaming
-    whole = b"".join(answer)  # type: ignore[call-overload]
+    whole = b"".join(answer)
     assert answer["Content-Length"] == str(len(whole))
     return whole
 
@@ -210,12 +210,17 @@ def test_who_may_not_export_is_refused_and_whose_it_isnt_finds_nothing(login: Lo
         client = login(role)
         assert page_of(client, "/effects/").export_href == ""
         assert client.post("/effects/exports/", {"form": "csv"}).status_code == 403, role
-        assert client.get(path).status_code == 403, role
+        assert client.get("/effects/exports/").status_code == 403, role
+        assert client.get(path).status_code == 404, role
     for client in (login(Role.AUDITOR, name="colleague"), login(Role.AUDITOR, name="outsider", team="other")):
         for address in (path, f"{path}file/", f"{path}manifest/"):
             assert client.get(address).status_code == 404, address
     assert page_of(login(Role.ADMINISTRATOR), "/effects/").export_href == "/effects/exports/"
-    # Whoever left one of its teams doesn't get it any more.
+    # Whoever may not take history out any more, or left one of its teams, doesn't get it.
+    Person.objects.filter(username="auditor").update(roles=["viewer"])
+    assert auditor.get(f"{path}file/").status_code == 403
+    Person.objects.filter(username="auditor").update(roles=["auditor"])
+    assert auditor.get(f"{path}file/").status_code == 200
     Person.objects.get(username="auditor").teams.clear()
     assert auditor.get(f"{path}file/").status_code == 404
 

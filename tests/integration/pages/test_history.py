@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from datetime import timedelta
 from typing import Any
@@ -19,6 +20,7 @@ from console.history_models import HistoryEntry, HistoryMark, HistoryProgress, M
 from console.models import Person, Role
 from console.pages.present.marked import EXCEPTIONS, PRESETS
 from console.queries import effects
+from reconciliation import reports
 from reconciliation.fencing import Write, note_refused_write
 from reconciliation.working import Worker, claim_case, take_over
 from runs import audit, leases
@@ -85,7 +87,7 @@ def test_every_combination_of_filters_finds_what_has_all_of_them(
     if filed:
         file_all()
     middle = AuditLeaf.objects.get(action="case.decided.abandon", operation_ref=opened.operation.pk).at
-    provider = {"provider": "sandbox-mail"}
+    provider: dict[str, object] = {"provider": "sandbox-mail"}
     mine = AuditLeaf.objects.filter(team_slug=factories.TEAM)
     choices: list[tuple[tuple[str, str, dict[str, object]], ...]] = [
         (("", "", {}), ("action", "case.decided.abandon", {"action": "case.decided.abandon"})),
@@ -247,6 +249,35 @@ def test_one_own_attempt_to_approve_and_one_late_repeat_are_found() -> None:
         )
     assert marked(Mark.OWN_APPROVAL) == {"approval.own_attempt_refused"}
     assert marked(Mark.LATE_RETRY) == {"operation.sent_again"}
+
+
+def test_a_late_report_a_conflict_and_a_decision_in_the_dark_are_found(login: Login) -> None:
+    opened = cases.needs_decision()
+    blind = cases.needs_decision(cases.Effect(tool="book_pickup", provider=cases.COURIER, minor=None))
+    operator = login(Role.OPERATOR)
+    decide(operator, opened, "abandon", then="end")
+    decide(operator, blind, "abandon", then="end")
+    reports.report_receipt(
+        sender=reports.Sender(team=opened.run.team_id, token=opened.claimed.token),
+        operation_id=opened.operation.pk,
+        attempt_id="a1",
+        reference="rfd_9",
+        seen=reports.SeenReply(status=200, body=json.dumps(cases.record_of(opened, id="rfd_9")).encode()),
+    )
+    audit.append(
+        audit.Event(
+            action="operation.confirmed",
+            actor=Actor(ActorKind.PERSON, "person:7"),
+            team=factories.TEAM,
+            operation=blind.operation.pk,
+            after={"state": "confirmed", "matched_by": "person"},
+        )
+    )
+    assert marked(Mark.LATE_EVIDENCE) == {"evidence.recorded"}
+    assert marked(Mark.CONFLICT) == {"case.moved"}
+    assert marked(Mark.OVERRIDE) == {"operation.confirmed"}
+    found = HistoryMark.objects.filter(mark=Mark.NO_LOOKUP).values_list("leaf", flat=True)
+    assert [AuditLeaf.objects.get(pk=pk).operation_ref for pk in found] == [blind.operation.pk]
 
 
 def test_an_entry_that_cant_be_read_stops_no_other_from_being_filed() -> None:
