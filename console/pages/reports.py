@@ -23,9 +23,10 @@ EVIDENCE_MAX: Final = 500
 @page("GET", "HEAD")
 def case_report(request: HttpRequest, viewer: Viewer, case_id: str) -> HttpResponse:
     """Show everything about a case, to be printed."""
+    read = read_case(case_id, teams=viewer.teams)
+    # After it: another team's case isn't there, whoever asks.
     if viewer.why_not(Deed.EXPORT):
         raise PermissionDenied(viewer.why_not(Deed.EXPORT))
-    read = read_case(case_id, teams=viewer.teams)
     leaves = list(entries_of(read.operation).order_by("id")[: ENTRIES_MAX + 1])
     evidence = list(reversed(read.evidence))
     if read.evidence_more:
