@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 from django.conf import settings
-from django.urls import URLPattern
+from django.urls import URLPattern, reverse
 from playwright.sync_api import BrowserContext, Dialog, Page, Request, Route
 
 from console.models import Person, Role
@@ -20,6 +20,8 @@ from console.pages.urls import urlpatterns
 from reconciliation.models import Case, Decision
 from runs.models import AuditLeaf, Operation, Run
 from tests import factories
+from tests.browser import hostile_posts
+from tests.browser.hostile_posts import Form, hostile_provider
 from tests.browser.hostile_world import NAMES, HostileWorld, build
 from tests.browser.seeding import people
 from tests.browser.test_operator_path import sign_in
@@ -43,6 +45,21 @@ READ_THROUGH = f"""async (addresses) => {{
     }}
     return read;
 }}"""
+# A form of the console's own, with every field as given, sent as a browser sends it.
+SEND = """([address, fields]) => {
+    const form = document.createElement("form");
+    form.method = "post";
+    form.action = address;
+    const token = JSON.parse(document.body.getAttribute("hx-headers:inherited"))["X-CSRFToken"];
+    for (const [name, value] of Object.entries({ csrfmiddlewaretoken: token, ...fields })) {
+        const field = document.createElement("textarea");
+        field.name = name;
+        field.value = value;
+        form.append(field);
+    }
+    document.body.append(form);
+    HTMLFormElement.prototype.submit.call(form);
+}"""
 # Markup that no browser of today makes anything of where it stands alone.
 HARMLESS_ALONE = {"<frameset onload=pwn()>", "<scr<script>ipt>pwn()</script>", "<img/src=x/onerror=pwn()>"}
 # The cases that somebody works on and that have every kind of evidence; all others are read through.
@@ -77,7 +94,7 @@ def pages_of(world: HostileWorld) -> dict[str, list[str]]:
     hostile = quote(" ".join(VECTORS[:20]))
     names = ("q", "flow", "tool", "provider", "finding", "assignee", "actor")
     query = urlencode(dict.fromkeys(names, NAMES[3]))
-    return {
+    named = {
         "queue": ["/", f"/?{query}", f"/?q={hostile}", "/?view=resolved"],
         "queue_news": ["/queue/news/?since=2026-01-01T00:00:00Z"],
         "case": [f"/cases/{one.case_id}/" for one in world.opened[:OPENED]],
@@ -102,11 +119,21 @@ def pages_of(world: HostileWorld) -> dict[str, list[str]]:
         "provider": [f"/providers/{world.declared}/", "/providers/sandbox-payments/"],
         "provider_new": [f"/providers/new/?account={world.declared}", f"/providers/new/?account={hostile}"],
         "environment": ["/environment/"],
+        "notification_list": ["/notifications/", f"/notifications/?view={hostile}"],
+        "notification_settings": ["/notifications/settings/"],
         "search": [f"/search/?q={hostile}", "/search/?q=external1"],
         "login": [f"/login/?next={quote(SCHEMES[0])}", f"/login/?next={hostile}"],
         "preferences": [f"/preferences/?next={hostile}"],
+        "person": ["/people/1/"],
+        "flow": [f"/flows/{one.claimed.run.flow_id}/" for one in world.opened[:OPENED]],
+        "approval": ["/approvals/apr_1/"],
         "not found": [f"/nowhere/{hostile}/", f"/cases/{hostile}/", f"/problems/{hostile}"],
     }
+    # A page with one address needs no naming.
+    plain = [
+        str(one.name) for one in urlpatterns if isinstance(one, URLPattern) and not one.pattern.converters
+    ]
+    return {**{name: [reverse(name)] for name in plain if name in shown()}, **named}
 
 
 def entries_of(operations: list[Operation]) -> list[int]:
@@ -147,8 +174,8 @@ def test_whatever_an_agent_or_a_provider_says_is_text_on_every_page(
 ) -> None:
     people()
     world = build()
-    # Some pages are for auditors.
-    Person.objects.filter(username="operator").update(roles=[str(Role.OPERATOR), str(Role.AUDITOR)])
+    # Some pages are for auditors, some for administrators.
+    Person.objects.filter(username="operator").update(roles=[str(role) for role in Role])
     sign_in(page, web_server, "operator")
     pages = pages_of(world)
     marks: set[str] = set()
@@ -172,6 +199,48 @@ def test_whatever_an_agent_or_a_provider_says_is_text_on_every_page(
     missing = [f"{field}{row}" for field in ("flow", "external") for row in range(len(NAMES))]
     assert [one for one in missing if one not in marks] == []
     assert [one for one in world.fields if not any(mark.startswith(one) for mark in marks)] == []
+
+
+@pytest.fixture
+def answering(app_env: dict[str, str]) -> Iterator[None]:
+    """The sandbox's accounts are at a provider that answers everything with the corpus."""
+    with hostile_provider() as url:
+        app_env["SANDBOX_URL"] = url
+        yield
+
+
+@pytest.mark.timeout(600)
+def test_every_page_that_answers_a_form_shows_what_was_typed_and_what_was_answered_as_text(
+    page: Page, answering: None, web_server: Server, watched: list[str]
+) -> None:
+    people()
+    world = build()
+    # Everything is open to this one person, so that no form stops at who may send it.
+    Person.objects.filter(username="operator").update(roles=[str(role) for role in Role])
+    forms = [*hostile_posts.of_an_operator(world), *hostile_posts.of_an_administrator(world)]
+    sign_in(page, web_server, "operator")
+    marks: set[str] = set()
+    for form in [*forms, *hostile_posts.generic(world)]:
+        marks |= send(page, web_server, form)
+    expected = {"reviewed0", "reviewed3", "answered0", "answered1", "argument1", "title0", "title2", "said0"}
+    assert {*expected, "typed0"} - marks == set()
+    assert watched == []
+
+
+def send(page: Page, server: Server, form: Form) -> set[str]:
+    """Send a form from a page of the console, find nothing foreign in its answer, and tell what it shows."""
+    if not page.url.startswith(server.url) or page.locator("body[hx-headers\\:inherited]").count() == 0:
+        page.goto(f"{server.url}/preferences/")
+    with page.expect_navigation(wait_until="load") as answered:
+        page.evaluate(SEND, [form.address, form.fields])
+    answer = answered.value
+    assert answer is not None
+    assert answer.status < 500, (form.name, form.address, answer.status)
+    assert urlsplit(page.url).hostname == "127.0.0.1", (form.name, page.url)
+    assert page.evaluate(FOREIGN) == [], (form.name, form.address)
+    html = page.content()
+    assert form.shows in html, (form.name, form.address, answer.status)
+    return marks_in(html)
 
 
 def look(page: Page, address: str, name: str) -> set[str]:
