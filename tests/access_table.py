@@ -212,6 +212,8 @@ class Call:
 
     scopes: frozenset[Scope]
     by: frozenset[Role] = EVERYBODY
+    # It is about something of one person's, the test's operator: to others of its team it is refused.
+    own: bool = False
     # Beside what its schema requires.
     body: Mapping[str, Any] = field(default_factory=dict)
 
@@ -255,8 +257,7 @@ CALLS: Final[Mapping[str, Call]] = MappingProxyType(
         "approve_approval": Call(DECIDING, APPROVERS),
         "refuse_approval": Call(DECIDING, APPROVERS),
         "ask_about_approval": Call(DECIDING, APPROVERS),
-        # Whoever asked, which is the test's operator.
-        "withdraw_approval": Call(DECIDING, OPERATORS, body={"comment": "Not needed any more."}),
-        "reply_about_approval": Call(DECIDING, OPERATORS, body={"text": "The ticket is 4711."}),
+        "withdraw_approval": Call(DECIDING, WORKERS, own=True, body={"comment": "Not needed any more."}),
+        "reply_about_approval": Call(DECIDING, WORKERS, own=True, body={"text": "The ticket is 4711."}),
     }
 )
