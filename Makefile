@@ -10,9 +10,9 @@ STAMP := .venv/.installed
 # The contract suite's peers that others wrote, from npm.
 PEERS := tests/contract/peers
 PEERS_STAMP := $(PEERS)/node_modules/.installed
-# Whole files to one worker, so that what a module starts once is started once. In the order of the folders:
-# browser and crash tests, which take longest, come first, and the short ones fill up the end. One worker more
-# than there are processors, for much of the time goes by waiting for other processes.
+# Whole files to one worker, so that what a module starts once is started once, in the order in which they are
+# collected: the longest first. One worker more than there are processors, for much time goes by waiting for
+# other processes.
 WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 3 ? n + 1 : 4)))
 PYTEST_ARGS ?= -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PYTEST_SELECTION ?=

@@ -18,7 +18,7 @@ from django.contrib.auth.tokens import default_token_generator
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
 
@@ -34,6 +34,8 @@ from runs.refusals import Invalid, NotFound, Refusal
 REASON_LENGTH_MIN: Final = 10
 REASON_LENGTH_MAX: Final = 4_000
 USERNAME_LENGTH: Final = 150
+# Of PostgreSQL's advisory locks: who is one human being changes one after the other.
+PRINCIPALS_LOCK: Final = 7_203_411_522
 # The provider of `settings.RECOURSE_IDENTITY_PROVIDER`.
 SINGLE_SIGN_ON: Final = "sso"
 
@@ -132,6 +134,7 @@ def make_person(
     )
     person.set_unusable_password()
     with transaction.atomic():
+        require_still(by)
         chosen = _teams(teams)
         if email and Person.objects.filter(email__iexact=email).exists():
             raise NameTaken("Another account has this e-mail address.", where="email")
@@ -277,18 +280,24 @@ def remove_factors(*, by: By, person_id: int, reason: str) -> int:
 def set_principal(*, by: By, person_id: int, same_as: int, reason: str) -> Person:
     """Say that two accounts are one human being: from now on they never make four eyes.
 
-    Raises `Invalid`, `NotFound`, `NotYourself` where one of them is the administrator's, `NothingChanged`.
+    Whatever other accounts are known as the first one's human being come along: nobody is made two people by
+    it. Raises `Invalid`, `NotFound`, `NotYourself` where one of them is the administrator's, `NothingChanged`.
     """
     said = checked_reason(reason)
     with transaction.atomic():
+        # One such change at a time: an account that joins meanwhile would be left behind.
+        _lock_principals()
         person, other = _locked(by, person_id), _locked(by, same_as)
         if person.principal == other.principal:
             raise NothingChanged("The two accounts are one human being already.")
         before = {"principal": person.principal}
+        after = {"principal": other.principal, "same_as": f"{access.ACTOR_PREFIX}{other.pk}"}
+        known = Person.objects.select_for_update(no_key=True).filter(principal=person.principal)
+        for one in known.order_by("pk"):
+            one.principal = other.principal
+            one.save(update_fields=["principal"])
+            _note(by, "person.principal_changed", one, before=before, after=after, reason=said)
         person.principal = other.principal
-        person.save(update_fields=["principal"])
-        after = {"principal": person.principal, "same_as": f"{access.ACTOR_PREFIX}{other.pk}"}
-        _note(by, "person.principal_changed", person, before=before, after=after, reason=said)
     return person
 
 
@@ -379,7 +388,28 @@ def _teams(slugs: Collection[str]) -> list[Team]:
     return found
 
 
+def require_still(by: By) -> None:
+    """Refuse whoever was an administrator when they sent this, and isn't any more. Asked under the locks."""
+    if by.actor.kind is not ActorKind.PERSON:
+        return
+    number = int(by.actor.id.removeprefix(access.ACTOR_PREFIX))
+    known = Person.objects.filter(pk=number, is_active=True, roles__contains=[str(Role.ADMINISTRATOR)])
+    if not known.exists():
+        raise NotAnAdministrator("You are no administrator any more. Nothing was changed.")
+
+
+def keep_an_administrator(person: Person, *, roles: Collection[str]) -> None:
+    """Raise `LastAdministrator` if nobody were left to administer with these roles for the person.
+
+    For the command line, in the caller's transaction.
+    """
+    _lock_administrators()
+    if str(Role.ADMINISTRATOR) not in roles:
+        _keep_an_administrator(person)
+
+
 def _locked(by: By, person_id: int) -> Person:
+    require_still(by)
     person = Person.objects.select_for_update(no_key=True).filter(pk=person_id).first()
     if person is None:
         raise NotFound("There is no such account.")
@@ -392,6 +422,11 @@ def _lock_administrators() -> None:
     """One change at a time of who administers, so that two administrators can't close each other."""
     rows = Person.objects.select_for_update(no_key=True).filter(roles__contains=[str(Role.ADMINISTRATOR)])
     list(rows.order_by("pk").values_list("pk", flat=True))
+
+
+def _lock_principals() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PRINCIPALS_LOCK])
 
 
 def _keep_an_administrator(person: Person) -> None:

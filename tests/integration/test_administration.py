@@ -188,6 +188,35 @@ def test_two_accounts_are_said_to_be_one_human_being(ada: Person, olga: Person) 
         people.set_principal(by=by, person_id=twin.pk, same_as=ada.pk, reason=REASON)
 
 
+def test_joining_two_accounts_makes_nobody_else_two_people(ada: Person, olga: Person) -> None:
+    twin, third = somebody("olga.second", Role.APPROVER), somebody("olga.third", Role.APPROVER)
+    by = By.person(ada)
+    people.set_principal(by=by, person_id=third.pk, same_as=twin.pk, reason=REASON)
+    people.set_principal(by=by, person_id=twin.pk, same_as=olga.pk, reason=REASON)
+    assert {factories.fresh(one).principal for one in (olga, twin, third)} == {olga.principal}
+    assert actions().count("person.principal_changed") == 3
+
+
+def test_who_is_no_administrator_any_more_changes_nothing_with_what_they_had_sent(
+    ada: Person, olga: Person
+) -> None:
+    second, third = somebody("bo", Role.ADMINISTRATOR), somebody("kim", Role.ADMINISTRATOR)
+    # As in a request that began before, and waited for the other's lock.
+    sent = By.person(ada)
+    people.close(by=By.person(second), person_id=ada.pk, reason=REASON)
+    with pytest.raises(people.NotAnAdministrator):
+        people.close(by=sent, person_id=second.pk, reason=REASON)
+    with pytest.raises(people.NotAnAdministrator):
+        give(sent, olga, Role.APPROVER)
+    with pytest.raises(people.NotAnAdministrator):
+        people.make_person(
+            by=sent, username="x", name="", email="", roles=[Role.APPROVER], teams=(), reason=REASON
+        )
+    assert factories.fresh(second).is_active
+    assert factories.fresh(third).is_active
+    assert factories.fresh(olga).roles == ["operator"]
+
+
 def test_a_subject_is_linked_to_one_account(ada: Person, olga: Person) -> None:
     by = By.person(ada)
     people.link(by=by, person_id=olga.pk, subject="subject-1", reason=REASON)

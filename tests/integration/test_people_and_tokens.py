@@ -200,3 +200,15 @@ def test_createperson_refuses_in_words_and_changes_nobody(
     with pytest.raises(CommandError, match=sentence):
         createperson(monkeypatch, password, "maya", *arguments)
     assert not Person.objects.exists()
+
+
+def test_createperson_leaves_the_last_administrator_what_they_are(
+    team: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    createperson(monkeypatch, "a-long-word-9", "ada", "--team", "payments", "--role", "administrator")
+    with pytest.raises(CommandError, match="last administrator"):
+        createperson(monkeypatch, "a-long-word-9", "ada", "--team", "payments", "--role", "viewer")
+    assert Person.objects.get(username="ada").roles == ["administrator"]
+    createperson(monkeypatch, "a-long-word-9", "bo", "--team", "payments", "--role", "administrator")
+    createperson(monkeypatch, "a-long-word-9", "ada", "--team", "payments", "--role", "viewer")
+    assert Person.objects.get(username="ada").roles == ["viewer"]

@@ -15,6 +15,7 @@ from django.db import transaction
 from console import people
 from console.models import Person, Role
 from runs.models import Team
+from runs.refusals import Refusal
 
 
 class Command(BaseCommand):
@@ -46,6 +47,11 @@ class Command(BaseCommand):
             person = Person.objects.filter(username=options["username"]).first()
             made = person is None
             person = person or Person(username=options["username"])
+            try:
+                if not made:
+                    people.keep_an_administrator(person, roles=options["role"])
+            except Refusal as refusal:
+                raise CommandError(refusal.sentence) from refusal
             person.roles = sorted(set(options["role"]))
             try:
                 validate_password(password, person)

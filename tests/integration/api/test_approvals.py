@@ -45,7 +45,7 @@ def test_a_request_is_read_with_all_that_is_consented_to(world: World, approver:
 
 
 def test_the_second_person_approves_once_and_the_case_is_decided(world: World, approver: Caller) -> None:
-    case, approval = requested(world)
+    _case, approval = requested(world)
     assert approve(approver, approval, content_digest="0" * 64).word == "invalid"
     done = approve(approver, approval)
     assert (done.status, done.body["approval"]["state"], done.body["case"]["resolution"]) == (
