@@ -142,7 +142,7 @@ def _start_database() -> Urls:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The folder says what a test needs; what takes longest begins first, so that no worker idles at the end."""
+    """The folder says what a test needs. What takes longest begins first: no worker is idle at the end."""
     for item in items:
         for folder, mark in (("browser", pytest.mark.browser), ("crash", pytest.mark.crash)):
             if folder in item.path.relative_to(ROOT).parts:
