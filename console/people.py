@@ -18,7 +18,7 @@ from django.contrib.auth.tokens import default_token_generator
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
-from django.db import IntegrityError, connection, transaction
+from django.db import IntegrityError, transaction
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
 
@@ -34,8 +34,6 @@ from runs.refusals import Invalid, NotFound, Refusal
 REASON_LENGTH_MIN: Final = 10
 REASON_LENGTH_MAX: Final = 4_000
 USERNAME_LENGTH: Final = 150
-# Of PostgreSQL's advisory locks: who is one human being changes one after the other.
-PRINCIPALS_LOCK: Final = 7_203_411_522
 # The provider of `settings.RECOURSE_IDENTITY_PROVIDER`.
 SINGLE_SIGN_ON: Final = "sso"
 
@@ -281,12 +279,12 @@ def set_principal(*, by: By, person_id: int, same_as: int, reason: str) -> Perso
     """Say that two accounts are one human being: from now on they never make four eyes.
 
     Whatever other accounts are known as the first one's human being come along: nobody is made two people by
-    it. Raises `Invalid`, `NotFound`, `NotYourself` where one of them is the administrator's, `NothingChanged`.
+    it. Raises `Invalid`, `NotFound`, `NotYourself` where one is the administrator's, `NothingChanged`.
     """
     said = checked_reason(reason)
     with transaction.atomic():
         # One such change at a time: an account that joins meanwhile would be left behind.
-        _lock_principals()
+        _lock_administrators()
         person, other = _locked(by, person_id), _locked(by, same_as)
         if person.principal == other.principal:
             raise NothingChanged("The two accounts are one human being already.")
@@ -422,11 +420,6 @@ def _lock_administrators() -> None:
     """One change at a time of who administers, so that two administrators can't close each other."""
     rows = Person.objects.select_for_update(no_key=True).filter(roles__contains=[str(Role.ADMINISTRATOR)])
     list(rows.order_by("pk").values_list("pk", flat=True))
-
-
-def _lock_principals() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PRINCIPALS_LOCK])
 
 
 def _keep_an_administrator(person: Person) -> None:
