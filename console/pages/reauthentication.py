@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
+from allauth.core.internal import ratelimit
 from django.contrib import messages
 from django.contrib.auth import logout
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -18,7 +19,7 @@ from django.views.decorators.http import require_http_methods
 
 from console import access
 from console.models import Person
-from console.pages import drafts
+from console.pages import drafts, limits
 from console.pages.present.marks import plural
 from console.pages.session import SignIn
 
@@ -47,6 +48,12 @@ def reauthenticate(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _show(request, person, target=target, draft="", status=200)
     draft = request.POST.get(drafts.KEY, "")
+    # Counted in the database: a session's own count is read by many at once before any of them writes it.
+    if not ratelimit.consume(request, app="allauth.account", action="reauthenticate", user=person):
+        wrong = (
+            "Too many passwords were tried for this account. This one wasn’t looked at; in a minute it is."
+        )
+        return limits.too_many(_show(request, person, target=target, draft=draft, status=429, wrong=wrong))
     if not person.check_password(request.POST.get("password", "")):
         return _wrong(request, person, target=target, draft=draft)
     request.session.pop(FAILURES_KEY, None)

@@ -78,6 +78,20 @@ def test_too_many_wrong_passwords_end_the_session(client: Client) -> None:
     assert client.get("/runs/").status_code == 302
 
 
+def test_passwords_are_counted_by_the_person_in_whatever_session_they_are_tried(client: Client) -> None:
+    person = Person.objects.get(username="ines")
+    for _ in range(10):
+        # What many requests at once are to a session's own count.
+        stolen = Client()
+        stolen.force_login(person)
+        assert stolen.post("/reauthentication/", {"password": "wrong"}).status_code == 422
+    typed = {"password": PASSWORD, "next": "/runs/", "draft": "kept"}
+    answer = client.post("/reauthentication/", typed)
+    assert (answer.status_code, answer["Retry-After"]) == (429, "60")
+    assert 'value="kept"' in answer.content.decode()
+    assert access.REAUTHENTICATED_KEY not in client.session
+
+
 def test_a_right_password_begins_the_counting_of_wrong_ones_anew(client: Client) -> None:
     for _ in range(FAILURES_MAX - 1):
         client.post("/reauthentication/", {"password": "wrong"})
