@@ -46,7 +46,9 @@ def make_token(
             raise NotFound("There is no such team.", where="team")
         person = None
         if person_id is not None:
-            person = Person.objects.filter(pk=person_id, is_active=True, teams=found).first()
+            # Held, so that closing the person finds every token of theirs.
+            rows = Person.objects.select_for_update(no_key=True, of=("self",))
+            person = rows.filter(pk=person_id, is_active=True, teams=found).first()
             if person is None:
                 raise NotFound("There is no such person in the token’s team.", where="person")
         until = database_now() + timedelta(days=days)
