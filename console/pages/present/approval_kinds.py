@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -18,6 +19,8 @@ from console.pages.shapes.approval import AmountRow, Outcome
 from console.queries.approvals import ApprovalRead
 from reconciliation.approval_models import DECISION_KINDS, ApprovalKind
 from reconciliation.foreseeing import Choices
+from reconciliation.providers.redaction import Redactor
+from reconciliation.revealing import redactor_of
 from reconciliation.run_approvals import MOVE
 from reconciliation.states import Action
 from runs.models import FlowVersion, Operation, Run
@@ -48,6 +51,10 @@ _APPROVE: Final[dict[str, str]] = {
 
 # Where what could go wrong is an effect too many, or none at all: whoever approves says that they know.
 ACKNOWLEDGED: Final = frozenset({ApprovalKind.RETRY, ApprovalKind.OVERRIDE})
+
+
+# Of a record that was given: far more than the fields that are compared. The digest is of all of it.
+RECORD_LENGTH_MAX: Final = 4_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +142,8 @@ def _decision_content(
     receipt = parameters.get("receipt") or {}
     if receipt.get("reference"):
         shown.append(Fact(label="Receipt", value=(Code(str(receipt["reference"])),)))
+    if receipt.get("body_sha256"):
+        shown.append(_record_given(read, receipt))
     amount = facts.get("amount") or {}
     money = amount_of(str(amount.get("currency") or ""), amount.get("minor"))
     if money is not None:
@@ -153,6 +162,23 @@ def _decision_content(
         ),
     ]
     return tuple(shown)
+
+
+def _record_given(read: ApprovalRead, receipt: Mapping[str, Any]) -> Fact:
+    """The provider's record that the requester gave, to be read before it is consented to.
+
+    It is evidence only once it is, so nothing else on the page shows it. What looks secret is hidden.
+    """
+    body = base64.b64decode(receipt["body_base64"])
+    operation = read.approval.operation
+    redactor = redactor_of(operation) if operation is not None else Redactor()
+    text = redactor.text(body.decode("utf-8", "replace"))
+    cut = "…" if len(text) > RECORD_LENGTH_MAX else ""
+    return Fact(
+        label="Record given",
+        value=(Code(f"{text[:RECORD_LENGTH_MAX]}{cut}"),),
+        note=(f"{plural(len(body), 'byte')}, sha256 ", Code(_short(receipt["body_sha256"]))),
+    )
 
 
 def _noun(read: ApprovalRead) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -226,6 +227,19 @@ def test_a_decision_shows_the_case_and_what_could_go_wrong(jonas: Client, ines: 
     assert (without.status_code, "Say that you accept" in text_of(without)) == (422, True)
     assert answer(ines, made, "approve", acknowledged="yes").status_code == 302
     assert fresh(opened.operation).state == "confirmed"
+
+
+def test_a_record_that_was_given_is_read_before_it_is_consented_to_without_its_secrets(
+    jonas: Client, ines: Client
+) -> None:
+    sync_accounts()
+    opened = cases.needs_decision()
+    body = '{"id": "re_9", "note": "<b>seen</b>", "api_key": "hush-hush-hush-4711"}'
+    decide(jonas, opened, "confirm", receipt="given", given_reference="re_9", given_body=body)
+    text = text_of(ines.get(f"/approvals/{ApprovalRequest.objects.get().pk}/"))
+    assert '"note": "<b>seen</b>"' in text
+    assert "hush-hush" not in text
+    assert f"{len(body)} bytes, sha256" in re.sub(r"<[^>]+>", "", text)
 
 
 @pytest.mark.parametrize("path", ["/approvals/", "/approvals/?view=decided", "/approvals/{}/"])
