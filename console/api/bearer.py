@@ -101,13 +101,16 @@ class Bearer(HttpBearer):
                 held=sorted(caller.scopes),
             )
         if Scope.DECIDE in caller.scopes:
-            self._require_role(caller)
+            self._require_role(caller, self.deed)
+        elif caller.person is not None:
+            # Whoever may open no page reads nothing by a token of theirs either.
+            self._require_role(caller, Deed.VIEW)
         return caller
 
-    def _require_role(self, caller: Caller) -> None:
+    def _require_role(self, caller: Caller, deed: Deed) -> None:
         person = caller.person
-        if person is None or not access.may(person, self.deed):
-            roles = sorted(access.ROLES_BY_DEED[self.deed])
+        if person is None or not access.may(person, deed):
+            roles = sorted(access.ROLES_BY_DEED[deed])
             raise ScopeMissing(
                 f"This call is for people with the role {' or '.join(roles)}.", needed_roles=roles
             )

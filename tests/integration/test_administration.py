@@ -258,6 +258,16 @@ def test_a_closed_account_is_out_at_once_with_every_session_and_token(
     assert Client().post("/login/", {"username": "olga", "password": PASSWORD}).status_code == 302
 
 
+def test_a_person_without_a_role_reads_nothing_by_a_token_either(ada: Person, olga: Person) -> None:
+    by = By.person(ada)
+    made = tokens.make_token(
+        actor=by.actor, team="ops", name="reads", scopes=[Scope.READ], days=1, person_id=olga.pk
+    )
+    assert Caller(made.secret).get("/cases").status == 200
+    give(by, olga)
+    assert Caller(made.secret).get("/cases").status == 403
+
+
 # --- Tokens -------------------------------------------------------------------------------------------------
 
 
