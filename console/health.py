@@ -70,11 +70,15 @@ def checks() -> tuple[Check, ...]:
     database = _database()
     if not database.ok:
         return (database, _broker())
+    schema = _schema()
+    if not schema.ok:
+        # The pulses' table may be among what is missing.
+        return (database, schema, _broker())
     now = database_now()
     pulses = dict(Pulse.objects.values_list("part", "at"))
     return (
         database,
-        _schema(),
+        schema,
         _broker(),
         pulse_check(Part.SWEEPER, pulses.get(Part.SWEEPER), now=now, silent_max=sweeper_silent_max()),
         pulse_check(Part.WORKER, pulses.get(Part.WORKER), now=now, silent_max=WORKER_SILENT_MAX),
