@@ -41,7 +41,8 @@ KEEP: Final = "keep"
 MOVE_MARK: Final = "move:"
 # How long a renewed approval may hold, and how long a kept version is waited for, as people say it.
 HOURS: Final = {"1": "1 hour", "4": "4 hours", "24": "1 day", "168": "1 week"}
-_AMOUNT: Final = re.compile(r"[0-9]{1,16}(?:\.[0-9]{1,4})?")
+# A comma is taken where thousands are set apart alone: "30,00" is thirty to some, and never three thousand.
+_AMOUNT: Final = re.compile(r"(?:[0-9]{1,16}|[0-9]{1,3}(?:,[0-9]{3}){1,5})(?:\.[0-9]{1,4})?")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +109,11 @@ def wanted_of(typed: AskTyped, run: Run, *, now: datetime) -> Wanted:
 
 
 def _minor(text: str, currency: str) -> int:
-    plain = text.replace(",", "").replace("€", "").strip()
+    plain = text.replace("€" if currency == "EUR" else currency, "").strip()
     digits = exponent(currency)
     if not _AMOUNT.fullmatch(plain):
         raise Invalid(f"Write the limit as an amount in {currency}, such as 1,240.00.", where="limit")
-    minor = Decimal(plain).scaleb(digits)
+    minor = Decimal(plain.replace(",", "")).scaleb(digits)
     if minor != minor.to_integral_value() or minor > INTEGER_MAX:
         raise Invalid(f"{currency} has {digits} digits after the point.", where="limit")
     return int(minor)

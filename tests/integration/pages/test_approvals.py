@@ -487,6 +487,9 @@ def asking_again_is_not_offered(client: Client, claimed: Claimed) -> bool:
     [
         ({"limit": "a lot"}, 422),
         ({"limit": "12.345"}, 422),
+        # Thirty to somebody who writes so, and not three thousand.
+        ({"limit": "30,00"}, 422),
+        ({"limit": "1,2400.00"}, 422),
         ({"limit": "30.00", "reason": "short"}, 422),
         ({"limit": "5.00"}, 409),
     ],
