@@ -249,7 +249,7 @@ def _operations(which: Q) -> tuple[Operation, ...]:
     return tuple(Operation.objects.filter(which).defer("payload").order_by("turn_index", "position"))
 
 
-def open_of_run(run_id: str) -> tuple[ApprovalRequest, ...]:
-    """The run's open requests, latest first: what is asked for already."""
-    rows = ApprovalRequest.objects.filter(run=run_id, state__in=_OPEN).order_by("-requested_at", "-id")
-    return tuple(rows[:10])
+def open_of_run(run_id: str) -> QuerySet[ApprovalRequest]:
+    """The run's open requests without their content, latest first: what is asked for already."""
+    rows = ApprovalRequest.objects.filter(run=run_id, state__in=_OPEN).defer("content")
+    return rows.order_by("-requested_at", "-id")[:10]

@@ -16,6 +16,7 @@ from console.queries.approvals import open_of_run
 from console.queries.finding import clean
 from console.queries.people import Names
 from console.queries.queue import merged_ids
+from console.queries.together import Together
 from reconciliation.approval_models import ApprovalRequest
 from reconciliation.models import Case
 from reconciliation.states import CaseState, Resolution
@@ -199,7 +200,7 @@ def _with_surroundings(runs: QuerySet[Run]) -> QuerySet[Run]:
 
 
 def read_run(run_id: str, *, teams: Sequence[str]) -> RunRead:
-    """Read a run of the teams in ten queries, however many steps it has. Raises `NotFound`."""
+    """Read a run of the teams in nine queries, however many steps it has. Raises `NotFound`."""
     run = _find(run_id, teams, _with_surroundings(Run.objects.all()))
     # In this order: a turn may be saved meanwhile, and an effect seen without its operation would look like a
     # read.
@@ -207,7 +208,12 @@ def read_run(run_id: str, *, teams: Sequence[str]) -> RunRead:
     calls = tuple(Call.objects.filter(run=run).order_by("turn__index", "position"))
     operations: dict[int, Any] = {one.call_id: one for one in _operations(run)}
     leaves = tuple(reversed(AuditLeaf.objects.filter(run_ref=run.pk).order_by("-id")[: LEAVES_MAX + 1]))
-    leases = tuple(Lease.objects.filter(run=run).order_by("-number")[: LEASES_MAX + 1])
+    together = Together()
+    leased = together.add(Lease.objects.filter(run=run).order_by("-number")[: LEASES_MAX + 1])
+    cases = together.add(Case.objects.filter(run=run).order_by("opened_at"))
+    asked = together.add(open_of_run(run.pk))
+    together.read()
+    leases = leased.rows
     return RunRead(
         now=run.read_at,
         run=run,
@@ -224,11 +230,11 @@ def read_run(run_id: str, *, teams: Sequence[str]) -> RunRead:
         attempts=tuple(Attempt.objects.filter(operation__run=run).order_by("minted_at")),
         leases=leases[:LEASES_MAX],
         leases_more=len(leases) > LEASES_MAX,
-        cases=tuple(Case.objects.filter(run=run).order_by("opened_at")),
+        cases=cases.rows,
         leaves=leaves[-LEAVES_MAX:],
         leaves_more=len(leaves) > LEAVES_MAX,
         other_versions=tuple(run.other_versions),
-        asked=open_of_run(run.pk),
+        asked=asked.rows,
         names=Names({leaf.actor for leaf in leaves}),
         steps_more=len(calls) > STEPS_MAX,
     )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from console.api import assembly
+from console.models import Role, Scope
 from tests.corpus.hostile_bodies import HOSTILE_BODIES, HostileBody, missing_members, wrong_types
 from tests.integration.api.world import (
     Caller,
@@ -18,11 +19,13 @@ from tests.integration.api.world import (
     decision,
     effect,
     in_doubt,
+    person,
     read,
     rows,
     run_body,
     sent,
     started,
+    token,
     working,
 )
 
@@ -184,6 +187,21 @@ def _withdraw(world: World) -> Target:
     return Target(f"/cases/{case}/retry/withdrawal", {"reason": "never mind"}, world.operator)
 
 
+def _approval(what: str, *, own: bool = False, **words: str) -> Callable[[World], Target]:
+    """`own`: it is for whoever asked; else for a second person."""
+
+    def make(world: World) -> Target:
+        _, case = in_doubt(world.worker)
+        form = decision(world.operator, case, receipt=None)
+        asked = world.operator.decide(f"/cases/{case}/confirmation", form)
+        caller = world.operator if own else Caller(token(Scope.DECIDE, owner=person("dana", Role.APPROVER)))
+        headers = {"idempotency_key": "hostile"} if "text" in words else {}
+        path = f"/approvals/{asked.body['approval']}/{what}"
+        return Target(path, words or {"comment": "It isn't so."}, caller, headers=headers)
+
+    return make
+
+
 TARGETS: dict[str, Callable[[World], Target]] = {
     "start_run": _start,
     "claim_run": _claim,
@@ -207,6 +225,11 @@ TARGETS: dict[str, Callable[[World], Target]] = {
     "look_up_case": _lookup,
     "attach_evidence": _attach,
     "withdraw_retry": _withdraw,
+    "approve_approval": _approval("approval", content_digest="0" * 64, comment="Agreed."),
+    "refuse_approval": _approval("refusal"),
+    "withdraw_approval": _approval("withdrawal", own=True),
+    "ask_about_approval": _approval("question", text="Since when?"),
+    "reply_about_approval": _approval("reply", own=True, text="Since noon."),
 }
 
 

@@ -58,6 +58,11 @@ NEVER_ANSWERED = {
     "type_not_taken",
     "too_many_attachments",
     "nothing_hidden",
+    "channel_taken",
+    "channels_full",
+    # Asked for on a run's page alone.
+    "held_in_question",
+    "make_absent_not_offered",
 }
 
 
