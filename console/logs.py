@@ -7,17 +7,20 @@ library, loses secrets in use, values under names that say secret, card numbers 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
 import structlog
 
-from reconciliation.providers.redaction import Redactor, redactor_for
+from reconciliation.providers.redaction import REDACTED, Redactor, redactor_for
 
 # Of one text in a line: a database's error repeats what it was given, at any length.
 TEXT_LENGTH_MAX = 4_000
 # Frames of one traceback.
 FRAMES_MAX = 50
+# Whoever has this address chooses the person's password. Django logs the address of what it refused.
+_INVITATION = re.compile(r"(/login/invitation/[^/\s]+/)[^/\s]+")
 
 Processor = structlog.typing.Processor
 
@@ -51,7 +54,8 @@ def _plain(value: Any) -> Any:
         case None | bool() | int() | float():
             return value
         case str():
-            return value if len(value) <= TEXT_LENGTH_MAX else f"{value[:TEXT_LENGTH_MAX]}…"
+            text = value if len(value) <= TEXT_LENGTH_MAX else f"{value[:TEXT_LENGTH_MAX]}…"
+            return _INVITATION.sub(rf"\g<1>{REDACTED}", text)
         case Mapping():
             return {str(name): _plain(inner) for name, inner in value.items()}
         case list() | tuple() | set() | frozenset():

@@ -116,3 +116,12 @@ def test_a_long_text_is_cut() -> None:
 )
 def test_a_secret_inside_other_values_is_found(value: Any) -> None:
     assert "hunter2" not in str(Redacted()(None, "info", {"event": "e", "value": value}))
+
+
+def test_an_invitation_that_could_be_used_is_in_no_line() -> None:
+    path = "/login/invitation/MTI/cxyz12-0123456789abcdef0123456789abcdef/"
+    said = Redacted()(
+        None, "", {"event": f"Unprocessable Entity: {path}", "args": [path], "level": "warning"}
+    )
+    assert "0123456789abcdef" not in str(said)
+    assert said["event"] == "Unprocessable Entity: /login/invitation/MTI/[redacted]/"
