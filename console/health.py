@@ -35,6 +35,8 @@ SWEEPS_MISSED_MAX: Final = 6
 SWEEPER_SILENT_MIN: Final = timedelta(seconds=30)
 # Anybody may ask; nobody makes us ask the broker more often.
 ANSWER_SECONDS: Final = 1.0
+# While the broker doesn't answer, one request waits for it; the others get what was known so lately.
+STALE_SECONDS_MAX: Final = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +128,7 @@ def _broker() -> Check:
 
 
 class _Lately:
-    """The last answer, for a moment: asked by one at a time."""
+    """The last answer, for a moment: asked by one at a time, for whom no other waits if it isn't old."""
 
     def __init__(self, ask: Callable[[], tuple[Check, ...]]) -> None:
         self._ask = ask
@@ -135,15 +137,21 @@ class _Lately:
         self._until = 0.0
 
     def get(self) -> tuple[Check, ...]:
-        with self._lock:
+        known = self._known
+        lately = bool(known) and time.monotonic() < self._until + STALE_SECONDS_MAX
+        if not self._lock.acquire(blocking=not lately):
+            return known
+        try:
             if time.monotonic() >= self._until:
                 self._known = self._ask()
                 self._until = time.monotonic() + ANSWER_SECONDS
             return self._known
+        finally:
+            self._lock.release()
 
     def forget(self) -> None:
         with self._lock:
-            self._until = 0.0
+            self._known, self._until = (), 0.0
 
 
 lately = _Lately(checks)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -128,6 +130,32 @@ def test_strangers_make_us_ask_no_more_than_once_a_second(monkeypatch: pytest.Mo
     for _ in range(50):
         ask.get()
     assert len(asked) == 1
+
+
+def test_whoever_asks_while_a_broker_is_waited_for_gets_what_was_known_and_does_not_wait() -> None:
+    answers = iter([(health.Check(part="first"),), (health.Check(part="second"),)])
+    may_go_on, asking = threading.Event(), threading.Event()
+    may_go_on.set()
+
+    def ask() -> tuple[health.Check, ...]:
+        asking.set()
+        assert may_go_on.wait(60)
+        return next(answers)
+
+    lately = health._Lately(ask)
+    assert [one.part for one in lately.get()] == ["first"]
+    lately._until = time.monotonic()
+    may_go_on.clear()
+    asking.clear()
+    with ThreadPoolExecutor(2) as threads:
+        slow = threads.submit(lately.get)
+        assert asking.wait(60)
+        quick = threads.submit(lately.get)
+        try:
+            assert [one.part for one in quick.result(timeout=60)] == ["first"]
+        finally:
+            may_go_on.set()
+        assert [one.part for one in slow.result(timeout=60)] == ["second"]
 
 
 # --- Metrics ----------------------------------------------------------------------------------------------
