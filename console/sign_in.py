@@ -135,6 +135,8 @@ class Identities(DefaultSocialAccountAdapter):  # type: ignore[misc]
         """
         by_address = sociallogin.is_existing and sociallogin.account.pk is None
         person = sociallogin.user if by_address else None
+        # allauth would take the password away, for it never saw the address confirmed here.
+        sociallogin._did_authenticate_by_email = None
         if person is not None and person.is_active and not _is_linked(person):
             # Asked late: it changes accounts, and they are made of what signs in.
             from console import people
@@ -146,8 +148,6 @@ class Identities(DefaultSocialAccountAdapter):  # type: ignore[misc]
                 reason="The identity provider says that it verified the person's e-mail address.",
             )
             sociallogin.account = SocialAccount.objects.get(user=person, provider=people.SINGLE_SIGN_ON)
-            # allauth would take the password away, for it never saw the address confirmed here.
-            sociallogin._did_authenticate_by_email = None
         elif not sociallogin.is_existing or (person is not None and person.is_active):
             log.info("sign_in_unknown", provider=sociallogin.account.provider)
             # Asked late: what shows a problem needs the sign-in page, which needs this module.

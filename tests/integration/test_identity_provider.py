@@ -164,6 +164,18 @@ def test_a_closed_login_stays_out_whatever_the_provider_says(issuer: str, rita: 
     assert client.get("/", secure=True).status_code == 302
 
 
+def test_an_address_that_leads_to_a_closed_login_changes_nothing_of_it(
+    issuer: str, rita: Person, settings: Any
+) -> None:
+    rita.set_password("a long enough password")
+    rita.save()
+    people.close(by=COMMAND_LINE, person_id=rita.pk, reason=REASON)
+    configure(settings, issuer, by_email=True)
+    assert sign_in("subject-rita")[1]["Location"] == "/login/closed/"
+    assert factories.fresh(rita).has_usable_password()
+    assert not SocialAccount.objects.exists()
+
+
 def test_an_answer_that_nobody_asked_for_signs_nobody_in(issuer: str, rita: Person) -> None:
     people.link(by=COMMAND_LINE, person_id=rita.pk, subject="subject-rita", reason=REASON)
     client = Client()
