@@ -11,10 +11,8 @@ STAMP := .venv/.installed
 PEERS := tests/contract/peers
 PEERS_STAMP := $(PEERS)/node_modules/.installed
 # Whole files to one worker, so that what a module starts once is started once, in the order in which they are
-# collected: the longest first. One worker more than there are processors, for much time goes by waiting for
-# other processes.
-WORKERS := $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 3 ? n + 1 : 4)))
-PYTEST_ARGS ?= -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# collected: the longest first.
+PYTEST_ARGS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PYTEST_SELECTION ?=
 DEMO_ARGS ?=
 OUTAGE_ARGS ?=
