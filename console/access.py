@@ -160,8 +160,8 @@ def standing_of(*, actor: str, deed: BulkDeed | ApprovalDeed, team: str) -> Stan
     if person is None:
         gone = Worker(actor=Actor(ActorKind.PERSON, actor), name="")
         return Standing(worker=gone, why_not="Their login is gone.")
-    worker = Worker(actor=person_actor(person), name=str(person))
     wanted = DEEDS_IN_BULK[deed] if isinstance(deed, BulkDeed) else DEEDS_IN_APPROVALS[deed]
+    worker = Worker(actor=person_actor(person, for_deed=wanted), name=str(person))
     return Standing(worker=worker, why_not=_why_not_now(person, wanted, team), principal=principal_of(person))
 
 
@@ -181,13 +181,16 @@ def _held(person: Person) -> str:
     return ", ".join(str(Role(role).label).lower() for role in person.roles if role in set(Role))
 
 
-def person_actor(person: Person) -> Actor:
+def person_actor(person: Person, *, for_deed: Deed | None = None) -> Actor:
     """The human being as the journal names them: one principal, whatever session or token they used.
 
-    By primary key, which a change of login doesn't change; so four eyes are two human beings.
+    By primary key, which a change of login doesn't change; so four eyes are two human beings. Of several
+    roles, the record has one that allows `for_deed`, where one is named.
     """
     order = (Role.OPERATOR, Role.APPROVER, Role.ADMINISTRATOR, Role.AUDITOR, Role.VIEWER)
-    role = next((one for one in order if person.has_role(one)), None)
+    allowing = ROLES_BY_DEED[for_deed] if for_deed is not None else order
+    held = sorted((one for one in order if person.has_role(one)), key=lambda one: one not in allowing)
+    role = next(iter(held), None)
     return Actor(ActorKind.PERSON, f"{ACTOR_PREFIX}{person.pk}", str(role) if role else "")
 
 

@@ -387,6 +387,8 @@ def refuse(*, approval_id: str, teams: Collection[str] | None, worker: Worker, c
             raise own_refusal(approval)
         if standing.why_not:
             raise Forbidden(standing.why_not, actor=worker.actor.id)
+        # On record with the role that they answer by, whatever else they are.
+        worker = Worker(actor=standing.worker.actor, name=worker.name)
         over = end_if_over(held, approval)
         if over is None:
             if approval.state != ApprovalState.REQUESTED:

@@ -84,6 +84,8 @@ def _approve(found: ApprovalRequest, worker: Worker, content_digest: str, commen
         return own_refusal(approval)
     if standing.why_not:
         return Forbidden(standing.why_not, actor=worker.actor.id)
+    # On record with the role that they answer by, whatever else they are.
+    worker = Worker(actor=standing.worker.actor, name=worker.name)
     over = end_if_over(held, approval)
     if over is not None:
         return over

@@ -238,6 +238,20 @@ def test_accounts_that_became_one_human_being_after_the_request_count_as_one() -
         approve(approval, by=worker_of(fresh(dana)))
 
 
+@pytest.mark.parametrize("approves", [True, False])
+def test_whoever_holds_several_roles_is_on_record_with_the_one_they_answer_by(approves: bool) -> None:
+    _, _, approval = ask_for(Action.ABANDON)
+    both = worker_of(make_person("both", Role.OPERATOR, Role.APPROVER))
+    assert both.actor.role == "operator"
+    if approves:
+        approve(approval, by=both)
+    else:
+        approvals.refuse(approval_id=approval.pk, teams=[TEAM], worker=both, comment=COMMENT)
+    assert fresh(approval).answerer_role == "approver"
+    answered = AuditLeaf.objects.filter(action__in=["approval.approved", "approval.refused"]).get()
+    assert '"role":"approver"' in bytes(answered.body).decode()
+
+
 def test_who_may_not_approve_is_refused_and_nothing_is_carried_out() -> None:
     claimed, _, approval = ask_for(Action.ABANDON)
     gone = person_of(approver("gone"))
