@@ -447,16 +447,23 @@ def _say(
             raise ended_refusal(approval)
         if approval.messages.count() >= MESSAGES_MAX:
             raise Invalid(f"A request takes {MESSAGES_MAX} messages, and this one has them.", where="text")
-        made = ApprovalMessage.objects.create(
-            id=new_id("msg"),
-            approval=approval,
-            kind=str(kind),
-            text=said,
-            actor=worker.actor.id,
-            actor_name=storable_text(worker.name)[:NAME_LENGTH],
-            key=key,
-            made_at=held.now,
-        )
+        try:
+            with transaction.atomic():
+                made = ApprovalMessage.objects.create(
+                    id=new_id("msg"),
+                    approval=approval,
+                    kind=str(kind),
+                    text=said,
+                    actor=worker.actor.id,
+                    actor_name=storable_text(worker.name)[:NAME_LENGTH],
+                    key=key,
+                    made_at=held.now,
+                )
+        except IntegrityError as error:
+            # Under the lock of another run, the same key can only have come for something there.
+            if "approval_message_key_once_per_actor" not in str(error):
+                raise
+            raise _key_reused("") from error
         word = "approval.asked" if kind is MessageKind.QUESTION else "approval.replied"
         approval_ending.append(approval, word, worker.actor, after={"message": made.pk}, reason=said)
         return made

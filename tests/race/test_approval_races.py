@@ -13,7 +13,7 @@ from reconciliation.approval_models import ApprovalRequest
 from reconciliation.approvals import ApprovalAnswered, ApprovalExpired, ApprovalVoid
 from reconciliation.decisions import DecisionStale
 from reconciliation.models import Case, Decision
-from reconciliation.persons import Worker
+from reconciliation.persons import KeyReused, Worker
 from reconciliation.states import Action, CaseState
 from runs.journal.sending import NotSendable
 from runs.models import Attempt, AuditLeaf, Flow, Grant
@@ -88,6 +88,29 @@ def test_of_two_answers_at_once_one_counts_and_the_other_is_told_whose_it_was(
     else:
         assert (ended(approval), Decision.objects.count()) == (["approved", "carried_out"], 1)
         assert (state_of(claimed), fresh(case).state) == ("abandoned", CaseState.RESOLVED)
+
+
+def test_one_key_for_questions_about_two_requests_at_once_is_refused_to_the_second(connect: Connect) -> None:
+    _, _, first = requested(Action.ABANDON)
+    _, case = in_doubt(COURIER, minor=500)
+    decided = decide(case, Action.ABANDON, actor=operator("tomas").actor)
+    who = approver()
+    with holding_run(connect, first.run_id) as holder:
+        holder.execute(
+            "INSERT INTO reconciliation_approvalmessage"
+            " (id, approval_id, kind, text, actor, actor_name, key, made_at)"
+            " VALUES ('msg_first', %s, 'question', 'Why?', %s, '', 'form_1', clock_timestamp())",
+            [first.pk, who.actor.id],
+        )
+        asked_too = start(
+            lambda: approvals.ask(
+                approval_id=decided.approval, teams=[TEAM], worker=who, text="Why that?", key="form_1"
+            )
+        )
+        holder.wait_for_waiters(1)
+        holder.release()
+        outcome = asked_too.result(timeout=60)
+    assert isinstance(outcome.refusal, KeyReused)
 
 
 def test_of_two_who_ask_at_once_one_asks_and_the_other_is_told() -> None:
