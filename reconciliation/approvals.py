@@ -95,6 +95,14 @@ class Answered:
     replayed: bool
 
 
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """A message that was kept, or that the same had made before (`replayed`)."""
+
+    message: ApprovalMessage
+    replayed: bool
+
+
 # --- Ask -------------------------------------------------------------------------------------------------
 
 
@@ -408,19 +416,16 @@ def refuse(*, approval_id: str, teams: Collection[str] | None, worker: Worker, c
     return Answered(approval=approval, replayed=False)
 
 
-def ask(
-    *, approval_id: str, teams: Collection[str] | None, worker: Worker, text: str, key: str
-) -> ApprovalMessage:
+def ask(*, approval_id: str, teams: Collection[str] | None, worker: Worker, text: str, key: str) -> Said:
     """Ask the requester something about the request, which stays open. Owns its transaction.
 
-    The same under the same key is the message that is there. Refuses as `refuse` does, and `KeyReused`.
+    The same under the same key is the message that is there, `replayed`. Refuses as `refuse` does, and
+    `KeyReused`.
     """
     return _say(MessageKind.QUESTION, approval_id, teams, worker, text, key)
 
 
-def reply(
-    *, approval_id: str, teams: Collection[str] | None, worker: Worker, text: str, key: str
-) -> ApprovalMessage:
+def reply(*, approval_id: str, teams: Collection[str] | None, worker: Worker, text: str, key: str) -> Said:
     """Answer a question as the requester. Owns its transaction. Refuses as `ask` does.
 
     It changes nothing of what is consented to: if that is to be something else, it is asked for anew.
@@ -430,7 +435,7 @@ def reply(
 
 def _say(
     kind: MessageKind, approval_id: str, teams: Collection[str] | None, worker: Worker, text: str, key: str
-) -> ApprovalMessage:
+) -> Said:
     found = find(approval_id=approval_id, teams=teams)
     require_person(worker)
     said = check_comment(text)
@@ -441,7 +446,7 @@ def _say(
         if again is not None:
             if (again.approval_id, again.kind, again.text) != (approval.pk, str(kind), said):
                 raise _key_reused(again.approval_id)
-            return again
+            return Said(message=again, replayed=True)
         _require_speaker(kind, approval, worker)
         if approval.state != ApprovalState.REQUESTED:
             raise ended_refusal(approval)
@@ -466,7 +471,7 @@ def _say(
             raise _key_reused("") from error
         word = "approval.asked" if kind is MessageKind.QUESTION else "approval.replied"
         approval_ending.append(approval, word, worker.actor, after={"message": made.pk}, reason=said)
-        return made
+        return Said(message=made, replayed=False)
 
 
 def _require_speaker(kind: MessageKind, approval: ApprovalRequest, worker: Worker) -> None:

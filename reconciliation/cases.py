@@ -169,9 +169,10 @@ def carry_out(
 def key_reaches_console(operation: Operation, contract: Contract) -> bool:
     """Whether a repeat by the console would meet the key that was first used: not, perhaps, where keys are
     kept apart within the account. The agent's own credential and way in are known to nobody here (DESIGN
-    law 5).
+    law 5). Where no key is honoured there is none to miss: whoever repeats, it may be a second effect.
     """
-    return operation.sent_by != Executor.AGENT or contract.key_scope is KeyScope.ACCOUNT
+    anywhere = contract.key_scope in (KeyScope.ACCOUNT, KeyScope.NONE)
+    return operation.sent_by != Executor.AGENT or anywhere
 
 
 def _repeat(locked: LockedOperation, case: Case, judged: Judged) -> None:

@@ -7,7 +7,7 @@ it took longer than its claim, it becomes evidence and overwrites nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import structlog
@@ -31,12 +31,12 @@ from reconciliation.providers.base import (
     elapsed_seconds,
 )
 from reconciliation.states import CaseState, Need
-from reconciliation.waking import wake
+from reconciliation.waking import wake, wake_after_commit
 from runs import audit
 from runs.actors import Actor, ActorKind
 from runs.journal.evidence import record_evidence, storable_text
 from runs.locking import LockedOperation, lock_operation
-from runs.models import Evidence
+from runs.models import AuditLeaf, Evidence
 from runs.states import Claim, EvidenceKind, OperationState
 
 __all__ = [
@@ -330,8 +330,9 @@ def _obey_retry_after(locked: LockedOperation, case: Case, finding: Finding) -> 
 def ask_again(*, case_id: str, team: str | None, actor: Actor, list_id: str = "") -> Case:
     """Let a case be looked up now because a person asked; moves no version, and its leaf says who asked.
 
-    Nothing at all where asking would come to nothing (`why_not_looked_up`). `list_id` is the list of cases
-    that it is done for, if any. Owns its transaction. Raises `NotFound`.
+    Nothing at all where asking would come to nothing (`why_not_looked_up`); asked again by the same person
+    before anybody has looked, only the worker is woken again. `list_id` is the list of cases that it is done
+    for, if any. Owns its transaction. Raises `NotFound`.
     """
     from reconciliation.decisions import find_case
 
@@ -339,7 +340,11 @@ def ask_again(*, case_id: str, team: str | None, actor: Actor, list_id: str = ""
     with transaction.atomic():
         locked = lock_operation(operation_id=found.operation_id, team=team)
         case = Case.objects.select_for_update().get(pk=case_id)
-        if not why_not_looked_up(case):
+        if why_not_looked_up(case):
+            return case
+        if _asked_already(case, actor, now=locked.now):
+            wake_after_commit("look_up_now", case.pk)
+        else:
             cases.look_again_now(locked, case)
             audit.append(
                 audit.Event(
@@ -354,6 +359,16 @@ def ask_again(*, case_id: str, team: str | None, actor: Actor, list_id: str = ""
             )
         log.info("lookup_asked", case=case_id, by=actor.id)
         return case
+
+
+def _asked_already(case: Case, actor: Actor, *, now: datetime) -> bool:
+    """Whether this person asked and that lookup is still to come: the answer to the first was lost."""
+    due_at = case.next_lookup_at
+    if due_at is None or due_at > now:
+        return False
+    # A lookup, once begun, moves the instant at which the next is due.
+    leaves = AuditLeaf.objects.filter(operation_ref=case.operation_id, action="case.lookup_asked")
+    return leaves.filter(actor=actor.id, at__gte=due_at).exists()
 
 
 def why_not_looked_up(case: Case) -> str:

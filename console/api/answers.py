@@ -455,6 +455,7 @@ class ApprovalMoved(Shape):
 class ApprovalMessageMade(Shape):
     approval: str
     message: str
+    replayed: bool
 
 
 class LookupAsked(Shape):

@@ -15,8 +15,7 @@ from console.api.cases import IdempotencyKey
 from console.api.problems import answered
 from console.api.reading import check_query
 from reconciliation import approvals, approving
-from reconciliation.approval_models import ApprovalMessage
-from reconciliation.approvals import Answered
+from reconciliation.approvals import Answered, Said
 from reconciliation.persons import Worker
 
 router = Router(tags=["Approvals"])
@@ -37,7 +36,7 @@ def _message(deed: Deed, *words: str) -> dict[str, Any]:
     return call(
         scopes=DECIDE,
         deed=deed,
-        answers={201: answers.ApprovalMessageMade},
+        answers={201: answers.ApprovalMessageMade, 200: answers.ApprovalMessageMade},
         words=("not_found", "idempotency_key_reused", *_ENDED, *words),
     )
 
@@ -153,5 +152,7 @@ def _moved(done: Answered) -> HttpResponse:
     return answered(200, {**approval_showing.approval_moved(done.approval), "replayed": done.replayed})
 
 
-def _said(made: ApprovalMessage) -> HttpResponse:
-    return answered(201, {"approval": made.approval_id, "message": made.pk})
+def _said(said: Said) -> HttpResponse:
+    made = said.message
+    body = {"approval": made.approval_id, "message": made.pk, "replayed": said.replayed}
+    return answered(200 if said.replayed else 201, body)

@@ -377,8 +377,9 @@ def test_whoever_asked_takes_it_back_and_nobody_else_does() -> None:
 def test_a_question_leaves_the_request_open_and_the_requester_replies() -> None:
     _, _, approval = ask_for(Action.RETRY)
     said: dict[str, Any] = {"approval_id": approval.pk, "teams": [TEAM]}
-    question = approvals.ask(**said, worker=approver(), text="Which ticket?", key="q1")
-    assert approvals.ask(**said, worker=approver(), text="Which ticket?", key="q1").pk == question.pk
+    question = approvals.ask(**said, worker=approver(), text="Which ticket?", key="q1").message
+    again = approvals.ask(**said, worker=approver(), text="Which ticket?", key="q1")
+    assert (again.message.pk, again.replayed) == (question.pk, True)
     with pytest.raises(KeyReused):
         approvals.ask(**said, worker=approver(), text="Another one?", key="q1")
     with pytest.raises(OwnApproval):

@@ -10,17 +10,19 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from reconciliation import lookups, retries
+from reconciliation import approving, lookups, retries
+from reconciliation.approval_models import ApprovalRequest
 from reconciliation.models import Case
 from reconciliation.providers import registry
-from reconciliation.states import CaseKind
-from runs.models import Attempt, Evidence, Operation, Receipt
+from reconciliation.states import Action, CaseKind
+from runs.models import Attempt, Evidence, Grant, Operation, Receipt
 from runs.states import AttemptOutcome, Executor
-from tests.cases_world import case_of, declare, report, state_of
+from tests.cases_world import case_of, decide, declare, report, state_of
 from tests.contract.fault_server import Conversation, FaultServer, http_answer
 from tests.contract.peers.mail import MailServer
 from tests.contract.subjects.smtp import smtp_file
 from tests.factories import Claimed, effect, grant, make_claimed, quieten, send
+from tests.people import approver, operator
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -60,6 +62,20 @@ def in_doubt(provider: str, payload: dict[str, Any]) -> tuple[Claimed, Case]:
     report("unknown", claimed)
     quieten(claimed.operation)
     return claimed, case_of(claimed)
+
+
+def permitted_by_two(claimed: Claimed, case: Case) -> Grant:
+    """One more request by the console, which one person asked for and another approved."""
+    asked = decide(case, Action.RETRY, actor=operator().actor, executor=Executor.CONSOLE)
+    request = ApprovalRequest.objects.get(pk=asked.approval)
+    approving.approve(
+        approval_id=request.pk,
+        teams=None,
+        worker=approver(),
+        content_digest=request.content_digest,
+        comment="A second mail does less harm than none.",
+    )
+    return Grant.objects.get(operation=claimed.operation)
 
 
 @pytest.mark.parametrize(
@@ -117,10 +133,6 @@ def test_an_execution_that_a_lookup_shows_settles_its_case(accounts: Declare) ->
     assert kept.reference == f"{MACHINE.replace('stateMachine', 'execution')}:{keys[0]}"
 
 
-# No key protects a mail, so its repeat takes two people; a grant on one person's word would not be used.
-APPROVED = "a" * 64
-
-
 @pytest.mark.parametrize(
     ("says", "outcome", "state"),
     [
@@ -136,8 +148,8 @@ def test_a_mail_that_the_console_repeats_is_what_the_server_says(
     with MailServer() as server:
         server.answers["DATA"] = says
         accounts(SMTP_URL=server.url)
-        claimed, _ = in_doubt("smtp", MAIL)
-        given = grant(claimed.operation, executor=Executor.CONSOLE, approval_digest=APPROVED)
+        claimed, case = in_doubt("smtp", MAIL)
+        given = permitted_by_two(claimed, case)
         retries.send_granted(grant_id=given.pk)
         kept = list(server.kept)
     attempt = Attempt.objects.get(operation=claimed.operation, number=2)
@@ -157,8 +169,8 @@ def test_a_mail_server_that_is_down_proves_that_the_repeat_was_not_sent(
 ) -> None:
     with MailServer() as server:
         accounts(SMTP_URL=server.url)
-    claimed, _ = in_doubt("smtp", MAIL)
-    given = grant(claimed.operation, executor=Executor.CONSOLE, approval_digest=APPROVED)
+    claimed, case = in_doubt("smtp", MAIL)
+    given = permitted_by_two(claimed, case)
     assert retries.send_granted(grant_id=given.pk) == "not_sent"
     assert Attempt.objects.get(operation=claimed.operation, number=2).outcome == AttemptOutcome.NOT_SENT
     assert state_of(claimed) == "sent_unknown", "the first mail is as unknown as before"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from console.api import assembly
+from console.models import Role, Scope
 from runs.models import Operation, Run
 from tests.integration.api.world import (
     Caller,
@@ -19,8 +20,10 @@ from tests.integration.api.world import (
     decision,
     effect,
     in_doubt,
+    person,
     read,
     rows,
+    token,
     working,
 )
 
@@ -111,6 +114,25 @@ def people(worker: Caller, operator: Caller) -> None:
     operator.post(f"/runs/{held.run}/abandonment", {"reason": "nobody needs it any more"})
 
 
+def two_people(worker: Caller, operator: Caller, approver: Caller) -> None:
+    """One of each answer to what takes two people, each about a request of its own."""
+
+    def request() -> str:
+        _, case = in_doubt(worker)
+        reply = operator.decide(f"/cases/{case}/confirmation", decision(operator, case, receipt=None))
+        assert reply.status == 202, reply
+        return str(reply.body["approval"])
+
+    kept, refused, withdrawn = request(), request(), request()
+    digest = approver.get(f"/approvals/{kept}").body["approval"]["content_digest"]
+    key = {"idempotency_key": f"said-{kept}"}
+    approver.post(f"/approvals/{kept}/question", {"text": "Since when is it there?"}, **key)
+    operator.post(f"/approvals/{kept}/reply", {"text": "Since noon, they say."}, **key)
+    approver.post(f"/approvals/{kept}/approval", {"content_digest": digest, "comment": "Seen there too."})
+    approver.post(f"/approvals/{refused}/refusal", {"comment": "That isn't ours."})
+    operator.post(f"/approvals/{withdrawn}/withdrawal", {"comment": "It was found meanwhile."})
+
+
 def decided(operator: Caller, case: str, what: str, **fields: Any) -> None:
     reply = operator.decide(f"/cases/{case}/{what}", decision(operator, case, **fields))
     assert reply.status == 200, reply
@@ -137,7 +159,11 @@ def test_every_answer_lost_once_and_asked_again_comes_to_the_same_end(world: Wor
         assert list(states) == ["rejected", "confirmed"]
     by_people = written(lambda: people(world.worker, world.operator))
     assert written(lambda: people(worker, operator)) == by_people
-    asked = {_call_of(path) for path in worker.paths + operator.paths}
+    plain_approver = Caller(token(Scope.DECIDE, owner=person("dana", Role.APPROVER)))
+    approver = Forgetful(plain_approver.secret)
+    by_two = written(lambda: two_people(world.worker, world.operator, plain_approver))
+    assert written(lambda: two_people(worker, operator, approver)) == by_two
+    asked = {_call_of(path) for path in worker.paths + operator.paths + approver.paths}
     assert asked == {path for path, methods in _paths().items() if "post" in methods}
 
 
