@@ -19,7 +19,7 @@ def test_the_web_server_answers_from_the_test_database(web_server: Server) -> No
 
 
 def test_a_worker_takes_a_task(celery_worker: Process, celery_beat: Process) -> None:
-    celery_worker.wait_for(r"reconciliation\.tasks\.sweep\[\S+\] succeeded")
+    celery_worker.wait_for(r"console\.tasks\.sweep\[\S+\] succeeded")
 
 
 @pytest.mark.django_db(transaction=True)
