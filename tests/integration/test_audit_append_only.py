@@ -16,10 +16,18 @@ import runs
 from runs import audit, leases
 from runs.actors import Actor, ActorKind
 from runs.canonical import UnreadableJson, canonical_bytes
+from runs.journal.consenting import (
+    free_held,
+    keep_version,
+    move_to_version,
+    raise_limit,
+    renew_approval,
+)
 from runs.journal.ending import abandon_run, complete_run
 from runs.journal.evidence import record_evidence
 from runs.journal.freezing import mark_perhaps_sent
 from runs.journal.grants import end_grant
+from runs.journal.pausing import add_pause_reason
 from runs.journal.sending import begin_repeat_by_console
 from runs.journal.settling import (
     abandon,
@@ -31,9 +39,9 @@ from runs.journal.settling import (
     return_to_ready,
 )
 from runs.journal.turns import save_result
-from runs.locking import database_now
-from runs.models import Attempt, AuditLeaf, Operation
-from runs.states import Claim, EvidenceKind, Executor, GrantState
+from runs.locking import Locked, database_now, lock_run
+from runs.models import Approval, Attempt, AuditLeaf, FlowVersion, Operation, Run
+from runs.states import Claim, EvidenceKind, Executor, GrantState, PauseReason
 from tests.concurrency import Connect
 from tests.factories import (
     PERSON,
@@ -47,6 +55,7 @@ from tests.factories import (
     held,
     make_claimed,
     make_run,
+    make_team,
     quieten,
     read,
     receipt,
@@ -222,6 +231,55 @@ def a_run_given_up() -> None:
     abandon_run(team=TEAM, run_id=make_claimed().run.pk, actor=PERSON, reason=HOSTILE)
 
 
+def a_limit_raised() -> None:
+    run = make_claimed(effect(minor=2_500), budget_minor=1_000).run
+    with transaction.atomic():
+        raise_limit(locked(run), limit_minor=2_500, currency="EUR", actor=PERSON, reason=HOSTILE)
+
+
+def a_hold_freed() -> None:
+    claimed = make_claimed(effect(minor=700), budget_minor=1_000)
+    send(claimed)
+    doubt(claimed.operation)
+    with held(claimed.operation) as operation:
+        abandon(operation, actor=PERSON, known_effect="Nobody knows.", reason=HOSTILE)
+    with held(claimed.operation) as operation:
+        free_held(operation, actor=PERSON, reason=HOSTILE)
+
+
+def an_approval_renewed() -> None:
+    make_team()
+    ends = database_now() + timedelta(minutes=5)
+    approval = Approval.objects.create(
+        id="appr_1", team_id=TEAM, subject="Restock", made_by="person:ines", expires_at=ends
+    )
+    run = make_claimed(approval_id=approval.pk).run
+    later = ends + timedelta(hours=1)
+    with transaction.atomic():
+        renew_approval(locked(run), expires_at=later, subject=HOSTILE, actor=PERSON, reason=HOSTILE)
+
+
+def a_version_kept() -> None:
+    run = make_run()
+    with transaction.atomic():
+        add_pause_reason(locked(run), PauseReason.FLOW_VERSION)
+    with transaction.atomic():
+        keep_version(locked(run), wait_seconds=3_600, actor=PERSON, reason=HOSTILE)
+
+
+def a_version_moved() -> None:
+    run = make_run()
+    FlowVersion.objects.create(flow=run.flow, version="7")
+    with transaction.atomic():
+        add_pause_reason(locked(run), PauseReason.FLOW_VERSION)
+    with transaction.atomic():
+        move_to_version(locked(run), version="7", digest="", actor=PERSON, reason=HOSTILE)
+
+
+def locked(run: Run) -> Locked:
+    return lock_run(run_id=run.pk, team=TEAM)
+
+
 STORIES: dict[Callable[[], None], set[str]] = {
     a_read: {"run.started", "run.claimed", "turn.saved", "read.saved"},
     a_reply: {"operation.sent", "operation.confirmed"},
@@ -239,6 +297,11 @@ STORIES: dict[Callable[[], None], set[str]] = {
     a_completion: {"run.completed", "lease.ended"},
     a_run_given_up: {"run.abandoned", "operation.abandoned"},
     a_send_that_a_restored_journal_forgot: {"operation.perhaps_sent"},
+    a_limit_raised: {"run.limit_raised"},
+    a_hold_freed: {"operation.held_freed"},
+    an_approval_renewed: {"run.approval_renewed"},
+    a_version_kept: {"run.version_kept"},
+    a_version_moved: {"run.version_moved"},
 }
 
 
