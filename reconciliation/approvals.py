@@ -1,6 +1,6 @@
-"""A second person's consent: ask for it, talk about it, take it back, refuse it, let it end.
+"""A second person's consent: ask for it, take it back, refuse it, let it end.
 
-`approving` gives it.
+`approving` gives it, and `approval_messages` has what is said about it meanwhile.
 A request is bound to the digest of everything that is consented to, has one open request beside it at most,
 ends by itself, and is used once. The requester can't answer: the human beings are compared here, and by the
 database. Time never approves.
@@ -11,26 +11,29 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
 from reconciliation import approval_ending
+from reconciliation.approval_checks import check_comment, check_key, check_reason, require_person
 from reconciliation.approval_kinds import Held, Kind, hold, hold_of, kind_of
 from reconciliation.approval_models import (
     APPROVAL_OPEN,
-    COMMENT_LENGTH_MAX,
     ApprovalDeed,
     ApprovalKind,
-    ApprovalMessage,
     ApprovalRequest,
     ApprovalState,
-    MessageKind,
 )
-from reconciliation.persons import Forbidden, KeyReused, Worker
+from reconciliation.approval_refusals import (
+    ended_refusal,
+    key_reused_refusal,
+    own_refusal,
+    pending_refusal,
+)
+from reconciliation.persons import Forbidden, Worker
 from reconciliation.standing import Standing, standing_of
-from runs.actors import ActorKind
 from runs.canonical import canonicalise
 from runs.ids import could_be_id, new_id
 from runs.journal.evidence import storable_text
@@ -39,44 +42,6 @@ from runs.refusals import Invalid, NotFound, Refusal
 
 # A working day and the night after it: whoever has the next shift still finds it.
 APPROVAL_LIFETIME: Final = timedelta(hours=24)
-# As for a decision: a reason that an auditor can use has a few words in it.
-REASON_LENGTH_MIN: Final = 10
-REASON_LENGTH_MAX: Final = 4_000
-# An approver's comment may be as short as "Agreed with finance."
-COMMENT_LENGTH_MIN: Final = 3
-KEY_LENGTH_MAX: Final = 100
-# More than this is a conversation for another place.
-MESSAGES_MAX: Final = 50
-
-
-class ApprovalPending(Refusal):
-    """The same is asked for already; details say which request, by whom and until when."""
-
-    word: ClassVar[str] = "approval_pending"
-
-
-class ApprovalAnswered(Refusal):
-    """The request has its answer; details say which, by whom and when."""
-
-    word: ClassVar[str] = "approval_answered"
-
-
-class ApprovalExpired(Refusal):
-    """Nobody answered in time. Expiry never approves."""
-
-    word: ClassVar[str] = "approval_expired"
-
-
-class ApprovalVoid(Refusal):
-    """What it was about changed, so there is nothing to consent to any more; `changed` says what."""
-
-    word: ClassVar[str] = "approval_void"
-
-
-class OwnApproval(Refusal):
-    """The human being who answers is the one who asked. An attempt to approve is on record."""
-
-    word: ClassVar[str] = "own_approval"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +57,6 @@ class Answered:
     """A request as the answer left it; `replayed`: the same answer was given before."""
 
     approval: ApprovalRequest
-    replayed: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Said:
-    """A message that was kept, or that the same had made before (`replayed`)."""
-
-    message: ApprovalMessage
     replayed: bool
 
 
@@ -162,7 +119,7 @@ def asked_before(*, worker: Worker, key: str, asked_digest: str) -> ApprovalRequ
     """The request that this person made under the key; `KeyReused` if they asked for something else."""
     again = ApprovalRequest.objects.filter(requester=worker.actor.id, key=key).first()
     if again is not None and again.asked_digest != asked_digest:
-        raise _key_reused(again.pk)
+        raise key_reused_refusal(again.pk)
     return again
 
 
@@ -190,7 +147,7 @@ def put(
     subject = kind.subject(held)
     pending = ApprovalRequest.objects.filter(subject=subject, state__in=APPROVAL_OPEN).first()
     if pending is not None:
-        raise _pending(pending)
+        raise pending_refusal(pending)
     facts = kind.facts(held, parameters)
     expires_at = min(held.now + APPROVAL_LIFETIME, until_at or held.now + APPROVAL_LIFETIME)
     if expires_at <= held.now:
@@ -254,23 +211,7 @@ def _insert(approval: ApprovalRequest) -> None:
         # Under the lock of another run, the same key can only have come for something there.
         if "approval_key_once_per_requester" not in str(error):
             raise
-        raise _key_reused("") from error
-
-
-def _pending(pending: ApprovalRequest) -> ApprovalPending:
-    who = pending.requester_name or pending.requester
-    return ApprovalPending(
-        f"{who} has asked for this already, and a second person can answer until "
-        f"{pending.expires_at:%Y-%m-%d %H:%M} UTC.",
-        approval=pending.pk,
-        by=who,
-        kind=pending.kind,
-        expires_at=pending.expires_at.isoformat(),
-    )
-
-
-def _key_reused(approval_id: str) -> KeyReused:
-    return KeyReused("This Idempotency-Key was used for another request.", approval=approval_id)
+        raise key_reused_refusal("") from error
 
 
 # --- Find, and who may answer ----------------------------------------------------------------------------
@@ -298,82 +239,7 @@ def is_own(approval: ApprovalRequest, standing: Standing) -> bool:
     return bool(standing.principal) and standing.principal == asker.principal
 
 
-def own_refusal(approval: ApprovalRequest) -> OwnApproval:
-    return OwnApproval(
-        "You asked for this, under this account or another of yours. Somebody else has to answer it.",
-        approval=approval.pk,
-    )
-
-
-def ended_refusal(approval: ApprovalRequest) -> Refusal:
-    """Why a request that isn't open to answers any more can't be answered, with who answered and what."""
-    state = ApprovalState(approval.state)
-    details: dict[str, Any] = {"approval": approval.pk, "state": str(state)}
-    if approval.ended_at is not None:
-        details["ended_at"] = approval.ended_at.isoformat()
-    if state is ApprovalState.EXPIRED:
-        return ApprovalExpired(
-            f"This request ended at {approval.expires_at:%Y-%m-%d %H:%M:%S} UTC without being carried out. "
-            "Nothing was done.",
-            expires_at=approval.expires_at.isoformat(),
-            **details,
-        )
-    if state is ApprovalState.VOIDED:
-        return void_refusal(approval, [approval.voided_because])
-    if state is ApprovalState.WITHDRAWN:
-        who = approval.requester_name or approval.requester
-        return ApprovalAnswered(
-            f"{who} withdrew this request: {approval.comment}", by=who, comment=approval.comment, **details
-        )
-    who = approval.answerer_name or approval.answerer
-    done = "refused" if state is ApprovalState.REFUSED else "approved"
-    at = approval.answered_at.isoformat() if approval.answered_at is not None else ""
-    return ApprovalAnswered(
-        f"{who} has {done} this request already.", by=who, at=at, comment=approval.comment, **details
-    )
-
-
-def void_refusal(approval: ApprovalRequest, changed: list[str]) -> ApprovalVoid:
-    return ApprovalVoid(
-        "What this request is about has changed since it was made, so it is void and nothing was done. "
-        + " ".join(changed),
-        approval=approval.pk,
-        state=str(ApprovalState.VOIDED),
-        changed=changed,
-    )
-
-
-def require_person(worker: Worker) -> None:
-    """Raise `Forbidden` for anybody else."""
-    if worker.actor.kind is not ActorKind.PERSON:
-        raise Forbidden("Only a person asks for approvals and answers them.", actor=str(worker.actor.kind))
-
-
-def check_reason(reason: str) -> str:
-    said = storable_text(reason).strip()
-    if not REASON_LENGTH_MIN <= len(said) <= REASON_LENGTH_MAX:
-        raise Invalid(
-            f"Give a reason of {REASON_LENGTH_MIN} to {REASON_LENGTH_MAX:,} characters.", where="reason"
-        )
-    return said
-
-
-def check_comment(comment: str) -> str:
-    """The comment as it is kept; `Invalid` if it says nothing or too much."""
-    said = storable_text(comment).strip()
-    if not COMMENT_LENGTH_MIN <= len(said) <= COMMENT_LENGTH_MAX:
-        raise Invalid(
-            f"Give a comment of {COMMENT_LENGTH_MIN} to {COMMENT_LENGTH_MAX:,} characters.", where="comment"
-        )
-    return said
-
-
-def check_key(key: str) -> None:
-    if not 1 <= len(key) <= KEY_LENGTH_MAX or storable_text(key) != key:
-        raise Invalid(f"Idempotency-Key must be 1 to {KEY_LENGTH_MAX} characters.", where="Idempotency-Key")
-
-
-# --- Refuse, ask back, withdraw --------------------------------------------------------------------------
+# --- Refuse, withdraw ------------------------------------------------------------------------------------
 
 
 def refuse(*, approval_id: str, teams: Collection[str] | None, worker: Worker, comment: str) -> Answered:
@@ -414,77 +280,6 @@ def refuse(*, approval_id: str, teams: Collection[str] | None, worker: Worker, c
     if over is not None:
         raise over
     return Answered(approval=approval, replayed=False)
-
-
-def ask(*, approval_id: str, teams: Collection[str] | None, worker: Worker, text: str, key: str) -> Said:
-    """Ask the requester something about the request, which stays open. Owns its transaction.
-
-    The same under the same key is the message that is there, `replayed`. Refuses as `refuse` does, and
-    `KeyReused`.
-    """
-    return _say(MessageKind.QUESTION, approval_id, teams, worker, text, key)
-
-
-def reply(*, approval_id: str, teams: Collection[str] | None, worker: Worker, text: str, key: str) -> Said:
-    """Answer a question as the requester. Owns its transaction. Refuses as `ask` does.
-
-    It changes nothing of what is consented to: if that is to be something else, it is asked for anew.
-    """
-    return _say(MessageKind.REPLY, approval_id, teams, worker, text, key)
-
-
-def _say(
-    kind: MessageKind, approval_id: str, teams: Collection[str] | None, worker: Worker, text: str, key: str
-) -> Said:
-    found = find(approval_id=approval_id, teams=teams)
-    require_person(worker)
-    said = check_comment(text)
-    check_key(key)
-    with transaction.atomic():
-        held, approval = hold_of(found)
-        again = ApprovalMessage.objects.filter(actor=worker.actor.id, key=key).first()
-        if again is not None:
-            if (again.approval_id, again.kind, again.text) != (approval.pk, str(kind), said):
-                raise _key_reused(again.approval_id)
-            return Said(message=again, replayed=True)
-        _require_speaker(kind, approval, worker)
-        if approval.state != ApprovalState.REQUESTED:
-            raise ended_refusal(approval)
-        if approval.messages.count() >= MESSAGES_MAX:
-            raise Invalid(f"A request takes {MESSAGES_MAX} messages, and this one has them.", where="text")
-        try:
-            with transaction.atomic():
-                made = ApprovalMessage.objects.create(
-                    id=new_id("msg"),
-                    approval=approval,
-                    kind=str(kind),
-                    text=said,
-                    actor=worker.actor.id,
-                    actor_name=storable_text(worker.name)[:NAME_LENGTH],
-                    key=key,
-                    made_at=held.now,
-                )
-        except IntegrityError as error:
-            # Under the lock of another run, the same key can only have come for something there.
-            if "approval_message_key_once_per_actor" not in str(error):
-                raise
-            raise _key_reused("") from error
-        word = "approval.asked" if kind is MessageKind.QUESTION else "approval.replied"
-        approval_ending.append(approval, word, worker.actor, after={"message": made.pk}, reason=said)
-        return Said(message=made, replayed=False)
-
-
-def _require_speaker(kind: MessageKind, approval: ApprovalRequest, worker: Worker) -> None:
-    standing = standing_of(actor=worker.actor.id, deed=ApprovalDeed.APPROVE, team=approval.team_id)
-    own = is_own(approval, standing)
-    if kind is MessageKind.REPLY:
-        if not own:
-            raise Forbidden("Whoever asked for the approval answers questions about it.")
-        return
-    if own:
-        raise own_refusal(approval)
-    if standing.why_not:
-        raise Forbidden(standing.why_not, actor=worker.actor.id)
 
 
 def withdraw(*, approval_id: str, teams: Collection[str] | None, worker: Worker, comment: str) -> Answered:

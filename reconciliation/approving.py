@@ -12,21 +12,11 @@ from typing import Any
 from django.db import transaction
 
 from reconciliation import approval_ending
+from reconciliation.approval_checks import check_comment, require_person
 from reconciliation.approval_kinds import Consent, Held, Kind, content_of, hold_of, kind_of
 from reconciliation.approval_models import APPROVAL_OPEN, ApprovalDeed, ApprovalRequest, ApprovalState
-from reconciliation.approvals import (
-    Answered,
-    answerer_fields,
-    check_comment,
-    end_if_over,
-    ended_refusal,
-    find,
-    is_own,
-    own_refusal,
-    reopen,
-    require_person,
-    void_refusal,
-)
+from reconciliation.approval_refusals import ended_refusal, own_refusal, void_refusal
+from reconciliation.approvals import Answered, answerer_fields, end_if_over, find, is_own, reopen
 from reconciliation.persons import Forbidden, Worker
 from reconciliation.standing import Standing, standing_of
 from runs.actors import Actor

@@ -14,8 +14,9 @@ from console.api.calling import DECIDE, READ, QueryText, call
 from console.api.cases import IdempotencyKey
 from console.api.problems import answered
 from console.api.reading import check_query
-from reconciliation import approvals, approving
-from reconciliation.approvals import Answered, Said
+from reconciliation import approval_messages, approvals, approving
+from reconciliation.approval_messages import Said
+from reconciliation.approvals import Answered
 from reconciliation.persons import Worker
 
 router = Router(tags=["Approvals"])
@@ -121,7 +122,7 @@ def ask_about_approval(
     """Ask whoever made the request; it stays open."""
     caller = caller_of(request)
     return _said(
-        approvals.ask(
+        approval_messages.ask(
             approval_id=approval_id,
             teams=[caller.team],
             worker=Worker(actor=caller.actor, name=caller.name),
@@ -138,7 +139,7 @@ def reply_about_approval(
     """Answer a question about one's own request. It changes nothing of what is consented to."""
     caller = caller_of(request)
     return _said(
-        approvals.reply(
+        approval_messages.reply(
             approval_id=approval_id,
             teams=[caller.team],
             worker=Worker(actor=caller.actor, name=caller.name),

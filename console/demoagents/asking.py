@@ -9,6 +9,7 @@ from console.demoagents.stories import OVER_BUDGET
 from console.models import Person
 from reconciliation import approvals
 from reconciliation.approval_models import ApprovalKind, ApprovalRequest
+from reconciliation.approval_refusals import ApprovalPending
 from reconciliation.persons import Worker
 from reconciliation.run_approvals import raise_parameters, waiting_operations
 from runs.ids import new_id
@@ -45,5 +46,5 @@ def ask_to_raise(*, team: str, person: Person) -> ApprovalRequest | None:
             key=new_id("form"),
             run_id=run.pk,
         ).approval
-    except approvals.ApprovalPending:
+    except ApprovalPending:
         return None

@@ -17,7 +17,7 @@ from console.pages import reauthentication
 from console.pages.drafts import shown_facts
 from console.pages.forms import clean
 from console.pages.guards import Viewer, is_given_back, page
-from console.pages.present.approval_kinds import ACKNOWLEDGED
+from console.pages.present.approval_told import ACKNOWLEDGED
 from console.pages.present.approvals import (
     Typed,
     answered_banner,
@@ -36,9 +36,10 @@ from console.queries.approvals import (
     next_for,
     read_approval,
 )
-from reconciliation import approvals
+from reconciliation import approval_messages, approvals
+from reconciliation.approval_checks import COMMENT_LENGTH_MIN
 from reconciliation.approval_models import COMMENT_LENGTH_MAX
-from reconciliation.approvals import ApprovalAnswered, ApprovalExpired, ApprovalVoid, OwnApproval
+from reconciliation.approval_refusals import ApprovalAnswered, ApprovalExpired, ApprovalVoid, OwnApproval
 from reconciliation.approving import approve
 from reconciliation.persons import Forbidden, KeyReused
 from runs.ids import new_id
@@ -119,7 +120,7 @@ def approval_answer(request: HttpRequest, viewer: Viewer, approval_id: str) -> H
                     approval_id=found.pk, teams=viewer.teams, worker=viewer.worker, comment=typed.comment
                 )
             case _:
-                approvals.ask(
+                approval_messages.ask(
                     approval_id=found.pk,
                     teams=viewer.teams,
                     worker=viewer.worker,
@@ -149,7 +150,7 @@ def approval_own(request: HttpRequest, viewer: Viewer, approval_id: str) -> Http
             )
             messages.success(request, "Your request is withdrawn. Nothing was done.")
         else:
-            approvals.reply(
+            approval_messages.reply(
                 approval_id=found.pk,
                 teams=viewer.teams,
                 worker=viewer.worker,
@@ -177,7 +178,7 @@ def _missing(act: str, typed: Typed, *, needs_box: bool) -> tuple[FieldError, ..
     if act not in {APPROVE, REFUSE, ASK}:
         errors.append(FieldError(field="comment", sentence="Choose an answer: approve, refuse or ask back"))
     length = len(typed.comment.strip())
-    if length < approvals.COMMENT_LENGTH_MIN:
+    if length < COMMENT_LENGTH_MIN:
         errors.append(FieldError(field="comment", sentence="Write a comment, in your own words"))
     if length > COMMENT_LENGTH_MAX:
         fits = f"{length:,} characters; {COMMENT_LENGTH_MAX:,} fit"

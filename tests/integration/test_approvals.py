@@ -8,15 +8,10 @@ import pytest
 from django.db import DatabaseError, connection, transaction
 
 from console.models import Person, Role
-from reconciliation import approvals, approving, decisions, evidence, retries, sweeping
+from reconciliation import approval_messages, approvals, approving, decisions, evidence, retries, sweeping
 from reconciliation.approval_kinds import content_of
 from reconciliation.approval_models import ApprovalMessage, ApprovalRequest
-from reconciliation.approvals import (
-    ApprovalAnswered,
-    ApprovalExpired,
-    ApprovalVoid,
-    OwnApproval,
-)
+from reconciliation.approval_refusals import ApprovalAnswered, ApprovalExpired, ApprovalVoid, OwnApproval
 from reconciliation.decisions import ActionLocked, Forbidden, GivenReceipt, KeyReused
 from reconciliation.models import Case, Decision
 from reconciliation.persons import Worker
@@ -377,24 +372,24 @@ def test_whoever_asked_takes_it_back_and_nobody_else_does() -> None:
 def test_a_question_leaves_the_request_open_and_the_requester_replies() -> None:
     _, _, approval = ask_for(Action.RETRY)
     said: dict[str, Any] = {"approval_id": approval.pk, "teams": [TEAM]}
-    question = approvals.ask(**said, worker=approver(), text="Which ticket?", key="q1").message
-    again = approvals.ask(**said, worker=approver(), text="Which ticket?", key="q1")
+    question = approval_messages.ask(**said, worker=approver(), text="Which ticket?", key="q1").message
+    again = approval_messages.ask(**said, worker=approver(), text="Which ticket?", key="q1")
     assert (again.message.pk, again.replayed) == (question.pk, True)
     with pytest.raises(KeyReused):
-        approvals.ask(**said, worker=approver(), text="Another one?", key="q1")
+        approval_messages.ask(**said, worker=approver(), text="Another one?", key="q1")
     with pytest.raises(OwnApproval):
-        approvals.ask(**said, worker=operator(), text="To myself?", key="q2")
+        approval_messages.ask(**said, worker=operator(), text="To myself?", key="q2")
     with pytest.raises(Forbidden):
-        approvals.reply(**said, worker=approver(), text="Not mine to say", key="q3")
+        approval_messages.reply(**said, worker=approver(), text="Not mine to say", key="q3")
     with pytest.raises(Forbidden):
-        approvals.ask(**said, worker=operator("tomas"), text="May I?", key="q4")
-    approvals.reply(**said, worker=operator(), text="It is 4711.", key="r1")
+        approval_messages.ask(**said, worker=operator("tomas"), text="May I?", key="q4")
+    approval_messages.reply(**said, worker=operator(), text="It is 4711.", key="r1")
     kinds = ApprovalMessage.objects.order_by("made_at").values_list("kind", "text")
     assert list(kinds) == [("question", "Which ticket?"), ("reply", "It is 4711.")]
     assert leaves(approval) == ["requested", "asked", "replied"]
     approve(approval)
     with pytest.raises(ApprovalAnswered):
-        approvals.ask(**said, worker=approver(), text="Too late?", key="q5")
+        approval_messages.ask(**said, worker=approver(), text="Too late?", key="q5")
 
 
 # --- Time and change -------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ from console.models import Person, Role
 from reconciliation import approvals
 from reconciliation.approval_kinds import title_of
 from reconciliation.approval_models import ApprovalKind, ApprovalRequest
-from reconciliation.approvals import ApprovalPending, ApprovalVoid, OwnApproval, Requested
+from reconciliation.approval_refusals import ApprovalPending, ApprovalVoid, OwnApproval
+from reconciliation.approvals import Requested
 from reconciliation.approving import approve
 from reconciliation.persons import Worker
 from reconciliation.run_approvals import (

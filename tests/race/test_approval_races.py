@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from console.models import Role
-from reconciliation import approvals, approving, decisions, evidence, retries
+from reconciliation import approval_messages, approvals, approving, decisions, evidence, retries
 from reconciliation.approval_models import ApprovalRequest
-from reconciliation.approvals import ApprovalAnswered, ApprovalExpired, ApprovalVoid
+from reconciliation.approval_refusals import ApprovalAnswered, ApprovalExpired, ApprovalVoid
 from reconciliation.decisions import DecisionStale
 from reconciliation.models import Case, Decision
 from reconciliation.persons import KeyReused, Worker
@@ -103,7 +103,7 @@ def test_one_key_for_questions_about_two_requests_at_once_is_refused_to_the_seco
             [first.pk, who.actor.id],
         )
         asked_too = start(
-            lambda: approvals.ask(
+            lambda: approval_messages.ask(
                 approval_id=decided.approval, teams=[TEAM], worker=who, text="Why that?", key="form_1"
             )
         )

@@ -11,7 +11,8 @@ from django.urls import reverse
 
 from console.access import REAUTHENTICATED_SECONDS_MAX
 from console.pages.drafts import FORM_ID_PREFIX
-from console.pages.present.approval_kinds import BADGES, Told, told_of
+from console.pages.present.approval_kinds import told_of
+from console.pages.present.approval_told import BADGES, Told
 from console.pages.present.case import question_view, summary_of_answers, title_in
 from console.pages.present.diff import diffs_of
 from console.pages.present.jsons import payload_view

@@ -12,15 +12,15 @@ from typing import Any, Final
 from django.urls import reverse
 
 from console.pages.forms import clean
-from console.pages.present.approval_kinds import BADGES
+from console.pages.present.approval_told import BADGES
 from console.pages.present.marks import amount_of
 from console.pages.present.naming import title_of
 from console.pages.shapes import Choice, FieldError, Link, Phrase
 from console.pages.shapes.approval import AskField, RunAsk
 from console.queries.runs import RunRead
+from reconciliation.approval_checks import REASON_LENGTH_MAX
 from reconciliation.approval_kinds import title_of as request_title
 from reconciliation.approval_models import ApprovalKind
-from reconciliation.approvals import REASON_LENGTH_MAX
 from reconciliation.run_approvals import (
     free_parameters,
     keep_parameters,

@@ -32,8 +32,8 @@ from console.pages.shapes import (
 )
 from console.pages.shapes import DecisionForm as FormView
 from console.queries.cases import CaseRead
+from reconciliation.approval_checks import COMMENT_LENGTH_MIN
 from reconciliation.approval_models import ApprovalKind, ApprovalRequest, ApprovalState
-from reconciliation.approvals import COMMENT_LENGTH_MIN
 from reconciliation.asked import REASON_LENGTH_MIN, ActionLocked, require_console_may_send
 from reconciliation.conclusions import matching_references
 from reconciliation.foreseeing import Choices
