@@ -6,10 +6,11 @@ and no longer, and say so when that wasn't enough.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any, Final
 
 from django.db import OperationalError, connection, transaction
@@ -26,6 +27,12 @@ ALIKE_LENGTH_MIN: Final = 6
 # Of the threes of characters of two words so many are the same: two wrong letters of 26, four of 40.
 ALIKE_MIN: Final = 0.5
 ALIKE_MAX: Final = 20
+# A name so long is cut into four, and what is alike has one of the last three pieces as it is: two slips
+# spare one of them. That reads three short stretches of the index; everything that shares half of the threes
+# takes long ones, the longer the journal the longer. The first piece is what most names share. Of a shorter
+# name the pieces would be of two or three characters, which name nothing.
+CUT_LENGTH_MIN: Final = 16
+PIECES: Final = 4
 PAGE_ROWS: Final = 50
 # What is asked for by three letters may be half of everything. A person waits so long gladly, not longer.
 LOOK_MS: Final = 400
@@ -101,10 +108,13 @@ _BEYOND_NEWER: Final = "AND id < %(after)s"
 _ALIKE: Final = """
 WITH found AS MATERIALIZED (
     SELECT id, kind, subject, similarity(term, lower(%(plain)s)) AS much FROM console_searchterm
-    WHERE term %% lower(%(plain)s) AND team_slug = ANY(%(teams)s) {only}
+    WHERE {alike} AND team_slug = ANY(%(teams)s) {only}
 )
-SELECT id, kind, subject, NULL FROM found ORDER BY much DESC, id DESC LIMIT %(rows)s
+SELECT id, kind, subject, NULL FROM found WHERE much >= %(alike_min)s
+ORDER BY much DESC, id DESC LIMIT %(rows)s
 """
+_WHOLE_ALIKE: Final = "term %% lower(%(plain)s)"
+_PIECE: Final = "term LIKE lower(%(piece_{number})s)"
 _OPERATION_MARK: Final = "op_"
 
 
@@ -122,6 +132,8 @@ def find_parts(query: str, *, teams: Sequence[str], after: str = "", rows_max: i
         "plain": text,
         "begins": f"{_escaped(text)}%",
         "contains": f"%{_escaped(text)}%",
+        "alike_min": ALIKE_MIN,
+        **_pieces(text),
     }
     found = Parts()
     try:
@@ -131,7 +143,7 @@ def find_parts(query: str, *, teams: Sequence[str], after: str = "", rows_max: i
                 asked["rows"] = rows_max + 1 - len(found.matches)
                 if asked["rows"] <= 0 or (how is How.ALIKE and not _may_be_alike(text, found, after)):
                     break
-                rows = _rows(cursor, _statement(how, only, bool(asked["after"])), asked)
+                rows = _rows(cursor, _statement(how, only, asked), asked)
                 if how is How.BEGINS:
                     found = Parts(through_at=rows[0][-1])
                 found = replace(found, matches=found.matches + _matches(how, rows))
@@ -178,14 +190,28 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-def _statement(how: How, only: str, goes_on: bool) -> str:
+def _pieces(text: str) -> dict[str, str]:
+    """The patterns of what a long name that is alike may have as it is; none for a short one."""
+    if len(text) < CUT_LENGTH_MIN:
+        return {}
+    ends = [len(text) * number // PIECES for number in range(1, PIECES + 1)]
+    return {
+        f"piece_{number}": f"%{_escaped(text[start:end])}%"
+        for number, (start, end) in enumerate(pairwise(ends))
+    }
+
+
+def _statement(how: How, only: str, asked: Mapping[str, Any]) -> str:
+    goes_on = bool(asked.get("after"))
     match how:
         case How.BEGINS:
             return _BEGINS.format(only=only, beyond=_BEYOND_NAME if goes_on else "")
         case How.CONTAINS:
             return _CONTAINS.format(only=only, beyond=_BEYOND_NEWER if goes_on else "")
         case How.ALIKE:
-            return _ALIKE.format(only=only)
+            pieces = [_PIECE.format(number=number) for number in range(PIECES - 1)]
+            alike = f"({' OR '.join(pieces)})" if "piece_0" in asked else _WHOLE_ALIKE
+            return _ALIKE.format(only=only, alike=alike)
 
 
 def _matches(how: How, rows: Sequence[tuple[Any, ...]]) -> tuple[Match, ...]:
@@ -216,7 +242,7 @@ def subjects_with(query: str, *, teams: Sequence[str], subjects_max: int) -> tup
     asked = {"teams": list(teams), "contains": f"%{_escaped(text)}%", "begins": "", "rows": subjects_max}
     try:
         with transaction.atomic(), connection.cursor() as cursor:
-            rows = _rows(cursor, _statement(How.CONTAINS, only, goes_on=False), asked)
+            rows = _rows(cursor, _statement(How.CONTAINS, only, asked), asked)
             transaction.set_rollback(True)
     except OperationalError as error:
         if not isinstance(error.__cause__, QueryCanceled):

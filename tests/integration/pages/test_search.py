@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from console import following, search_terms
 from console.models import Role
 from console.queries import parts
-from console.queries.parts import find_parts
+from console.queries.parts import CUT_LENGTH_MIN, find_parts
 from console.search_models import SearchProgress, SearchTerm
 from runs.models import AuditLeaf, Receipt
 from tests import cases, factories
@@ -92,6 +92,30 @@ def test_each_name_is_found_by_its_beginning_by_a_part_and_by_a_slip(operator: C
         ("Run", "External id is written alike:", "ORD-77041-Berlin||")
     ]
     assert hits(operator, "ORD-9") == []
+
+
+def test_two_slips_in_a_long_name_and_one_in_a_short_one_find_it(operator: Client) -> None:
+    opened = cases.open_case(external_id="PO-77041-B")
+    index()
+    operation, key = opened.operation.pk, opened.operation.key
+    assert len("PO-77041-B") < CUT_LENGTH_MIN <= len(operation.removeprefix("op_"))
+    assert hits(operator, "PO-77041-C") == [("Run", "External id is written alike:", "PO-77041-B||")]
+    for at in ((-1, -9), (-1, 12), (11, 18)):
+        assert hits(operator, with_slips(operation, *at)) == [
+            ("Operation", "Operation id is written alike:", f"{operation}||")
+        ], at
+    assert hits(operator, with_slips(key, -1, -20)) == [
+        ("Operation", "Idempotency key is written alike:", f"{key}||")
+    ]
+    # One piece is as it is, and all the rest is another name.
+    assert hits(operator, "x" * 20 + key[-10:]) == []
+
+
+def with_slips(name: str, *at: int) -> str:
+    letters = list(name)
+    for one in at:
+        letters[one] = "9" if letters[one] != "9" else "8"
+    return "".join(letters)
 
 
 def test_what_has_the_whole_name_comes_first_and_once(operator: Client) -> None:
