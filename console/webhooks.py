@@ -6,6 +6,8 @@ needs to stop delivering, and comes after everything is committed.
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
@@ -20,6 +22,7 @@ from console.api.problems import (
 )
 from console.api.reading import UnsupportedMediaType, check_length
 from reconciliation import webhooks
+from reconciliation.providers.webhook_schemes import Acknowledgement
 from reconciliation.providers.webhook_signing import WebhookNotReady
 from runs.canonical import TooLarge
 from runs.refusals import Refusal
@@ -66,8 +69,23 @@ def _receive(request: HttpRequest, account: str) -> HttpResponse:
             account=account,
             headers={name.lower(): value for name, value in request.headers.items()},
             body=request.body,
+            query=str(request.META.get("QUERY_STRING", "")),
             sent_from=sent_from,
         )
     )
-    challenge = {"challenge": taken.challenge} if taken.challenge else {}
-    return answered(200, {"received": True, "replayed": taken.replayed, **challenge})
+    match taken.acknowledgement:
+        case Acknowledgement.JSON:
+            challenge = {"challenge": taken.challenge} if taken.challenge else {}
+            return answered(200, {"received": True, "replayed": taken.nothing_new, **challenge})
+        case Acknowledgement.ACCEPTED:
+            return _plain("[accepted]", status=200)
+        case Acknowledgement.NOTHING:
+            return _plain("", status=204)
+        case _:
+            assert_never(taken.acknowledgement)
+
+
+def _plain(text: str, *, status: int) -> HttpResponse:
+    response = HttpResponse(text, status=status, content_type="text/plain; charset=utf-8")
+    response["Cache-Control"] = "no-store"
+    return response

@@ -7,8 +7,6 @@ confirms nothing on a difference, and it never rewrites what is settled.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,13 +20,11 @@ from reconciliation.providers import registry
 from reconciliation.providers.base import Exchange, Finding, FindingKind, MatchedBy, ReceiptMatch
 from reconciliation.providers.conclusions import judge_ours
 from reconciliation.providers.matching import Subject, read_record
-from reconciliation.providers.paths import text_at
 from reconciliation.providers.webhook_signing import Signed
 from reconciliation.providers.webhook_table import EventRule, WebhookRules
 from reconciliation.states import CaseKind, Need
 from runs.actors import Actor, ActorKind
 from runs.canonical import canonicalise
-from runs.ids import ALPHABET, ULID_LENGTH
 from runs.journal import settling
 from runs.journal.evidence import record_evidence
 from runs.locking import LockedOperation, lock_operation
@@ -38,12 +34,6 @@ from runs.states import OPERATION_SETTLED, AttemptOutcome, Claim, EvidenceKind, 
 log = structlog.get_logger(__name__)
 
 WEBHOOK_ACTOR = Actor(ActorKind.SYSTEM, "webhook")
-# A marker of ours in a longer text is looked for in this much of it.
-NAMING_TEXT_MAX = 64 * 1024
-
-_OPERATION_ID = re.compile(rf"(?<![A-Za-z0-9_])op_[{ALPHABET}]{{{ULID_LENGTH}}}(?![A-Za-z0-9_])")
-# No key of ours is longer (DESIGN law 3).
-_KEY_LENGTH_MAX = 45
 _SHOWS_AN_EFFECT = (FindingKind.FOUND, FindingKind.MISMATCH, FindingKind.PENDING)
 
 
@@ -72,30 +62,6 @@ class Judged:
     finding: Finding | None
     match: ReceiptMatch
     summary: str
-
-
-def named_operation(
-    event: SignedNotice, rule: EventRule, contract: Contract, record: dict[str, Any]
-) -> tuple[str, MatchedBy] | None:
-    """The operation of this account that the notice names, and by what; None if it names none of ours."""
-    ours = Operation.objects.filter(provider_id=event.account)
-    for text in _naming_texts(event, rule, contract, record):
-        if len(text) <= _KEY_LENGTH_MAX and (by_key := ours.filter(key=text).first()) is not None:
-            return by_key.pk, MatchedBy.KEY
-        for found in dict.fromkeys(_OPERATION_ID.findall(text[:NAMING_TEXT_MAX])):
-            if ours.filter(pk=found).exists():
-                return found, MatchedBy.REFERENCE
-    return None
-
-
-def _naming_texts(
-    event: SignedNotice, rule: EventRule, contract: Contract, record: dict[str, Any]
-) -> Iterator[str]:
-    places = [(path, event.document) for path in rule.named_by]
-    places += [(path, record) for path in (contract.receipt.key, contract.receipt.reference) if path]
-    for path, document in places:
-        if text := text_at(path, document):
-            yield text
 
 
 def judge_record(

@@ -6,9 +6,8 @@ What isn't signed, or was signed at another time, is refused, counted, and leave
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
 
 import structlog
 from django.db import IntegrityError, transaction
@@ -19,13 +18,9 @@ from reconciliation.accounts import account_of
 from reconciliation.providers import registry
 from reconciliation.providers.paths import MISSING, text_at, value_at
 from reconciliation.providers.tables import DeclarationInvalid
-from reconciliation.providers.webhook_signing import (
-    Signed,
-    WebhookForged,
-    WebhookNotReady,
-    WebhookStale,
-    verify,
-)
+from reconciliation.providers.webhook_opening import Part, open_notice
+from reconciliation.providers.webhook_schemes import Acknowledgement
+from reconciliation.providers.webhook_signing import WebhookForged, WebhookNotReady, WebhookStale
 from reconciliation.providers.webhook_table import EventRule, WebhookRules
 from reconciliation.states import WebhookOutcome, WebhookRefusal
 from reconciliation.webhook_judging import (
@@ -33,16 +28,16 @@ from reconciliation.webhook_judging import (
     SignedNotice,
     act_on,
     judge_record,
-    named_operation,
 )
 from reconciliation.webhook_models import EVENT_ID_LENGTH_MAX, WebhookEvent, WebhookRefusals
+from reconciliation.webhook_naming import named_operation
 from runs import audit
-from runs.canonical import TooLarge, digest, parse
+from runs.canonical import TooLarge, digest
 from runs.ids import new_id
 from runs.journal.evidence import REFERENCE_LENGTH_MAX, SUMMARY_LENGTH_MAX
 from runs.locking import database_now, lock_operation
 from runs.models import NAME_LENGTH, Operation
-from runs.refusals import NotFound, Refusal
+from runs.refusals import NotFound
 
 log = structlog.get_logger(__name__)
 
@@ -57,23 +52,37 @@ CHALLENGE_LENGTH_MAX = 1_000
 
 @dataclass(frozen=True, kw_only=True)
 class Notice:
-    """What was delivered: `headers` by lower-case name, the body's bytes, and the sender's address."""
+    """What was delivered: `headers` by lower-case name, the body's bytes, and the sender's address.
+
+    `query` is what stood behind the "?" of the address that it came to, as it was written.
+    """
 
     account: str
     headers: Mapping[str, str] = field(repr=False)
     body: bytes = field(repr=False)
+    query: str = field(default="", repr=False)
     sent_from: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """What became of a notice that was signed. `event` is our id of it, "" where it is only counted."""
+    """What became of a notice that was signed. `event` is our id of it, "" where it is only counted.
+
+    `more` is what became of the others that came with it.
+    """
 
     event: str = ""
     outcome: WebhookOutcome | None = None
     replayed: bool = False
     # A word that the provider wants back, to see that somebody listens here.
     challenge: str = ""
+    acknowledgement: Acknowledgement = Acknowledgement.JSON
+    more: tuple[Taken, ...] = ()
+
+    @property
+    def nothing_new(self) -> bool:
+        """Whether all of it had been taken before."""
+        return self.replayed and all(one.nothing_new for one in self.more)
 
 
 def refuse_oversized(*, account: str, length: int, sent_from: str) -> None:
@@ -86,21 +95,32 @@ def refuse_oversized(*, account: str, length: int, sent_from: str) -> None:
 
 
 def receive(*, notice: Notice) -> Taken:
-    """Take in one notice: evidence is committed when this returns. Owns its transactions.
+    """Take in what was delivered: evidence is committed when this returns. Owns its transactions.
 
     The same id or the same content again changes nothing. Raises `NotFound` (no such account, or it takes no
     notices), `TooLarge`, `WebhookNotReady`, `WebhookForged` and `WebhookStale`, all of which change nothing
-    but a count.
+    but a count. Of several notices in one delivery either all are signed, or none is taken.
     """
     rules = _rules(notice.account)
     if len(notice.body) > BODY_BYTES_MAX:
         refuse_oversized(account=notice.account, length=len(notice.body), sent_from=notice.sent_from)
     try:
-        signed = verify(rules, headers=notice.headers, body=notice.body, now=database_now())
+        parts = open_notice(
+            rules,
+            headers=notice.headers,
+            body=notice.body,
+            query=notice.query,
+            now=database_now(),
+            bytes_max=BODY_BYTES_MAX,
+        )
     except (WebhookNotReady, WebhookForged, WebhookStale) as refusal:
         _count_refused(notice, refusal)
         raise
-    event = _read(notice, rules, signed)
+    first, *others = [_receive_one(notice, _read(notice, rules, part)) for part in parts]
+    return replace(first, more=tuple(others), acknowledgement=rules.signing.acknowledgement)
+
+
+def _receive_one(notice: Notice, event: SignedNotice) -> Taken:
     rule = _rule_of(event)
     if rule is None:
         _count_body(notice, WebhookRefusal.OTHER_TYPE)
@@ -129,17 +149,15 @@ def _rules(account: str) -> WebhookRules:
 # --- reading -------------------------------------------------------------------------------------------
 
 
-def _read(notice: Notice, rules: WebhookRules, signed: Signed) -> SignedNotice:
-    """The notice's own id and type, and its body as strict JSON; `MISSING` where it can't be read so."""
-    signing = rules.signing
-    try:
-        document: Any = parse(notice.body, bytes_max=BODY_BYTES_MAX)
-    except Refusal:
-        document = MISSING
-    content = digest(notice.body)
-    given = text_at(signing.id_path, document)
-    if given is None and signing.id_header is not None:
-        given = notice.headers.get(signing.id_header.lower())
+def _read(notice: Notice, rules: WebhookRules, part: Part) -> SignedNotice:
+    """The notice's own id and type, and what may be read of it."""
+    signing, document = rules.signing, part.document
+    content = digest(part.content)
+    given = part.id
+    if part.id_elsewhere:
+        given = text_at(signing.id_path, document)
+        if given is None and signing.id_header is not None:
+            given = notice.headers.get(signing.id_header.lower())
     usable = given is not None and 0 < len(given) <= EVENT_ID_LENGTH_MAX and given.isprintable()
     kind = text_at(signing.type_path, document)
     if kind is None and signing.type_header is not None:
@@ -147,12 +165,12 @@ def _read(notice: Notice, rules: WebhookRules, signed: Signed) -> SignedNotice:
     return SignedNotice(
         account=notice.account,
         rules=rules,
-        signed=signed,
+        signed=part.signed,
         id=given if given is not None and usable else f"sha256:{content}",
         type="".join(one for one in kind or "" if one.isprintable())[:NAME_LENGTH],
         document=document,
         digest=content,
-        length=len(notice.body),
+        length=len(part.content),
     )
 
 

@@ -11,7 +11,7 @@ from django.db.models import Sum
 from django.urls import reverse
 
 from reconciliation.providers import registry
-from reconciliation.providers.webhook_table import Scheme
+from reconciliation.providers.webhook_schemes import Scheme
 from reconciliation.states import WebhookOutcome, WebhookRefusal
 from reconciliation.webhook_models import WebhookEvent, WebhookRefusals
 

@@ -185,7 +185,7 @@ def _settings(
         return (), {}, ()
     names, values, missing = [], {}, []
     for name, value in table.members().items():
-        allowed = '{ env = "NAME" }, perhaps with a default'
+        allowed = '{ env = "NAME" }, perhaps with a default or optional = true'
         if not _SETTING_NAME.match(name):
             table.fault(name, found="this name", allowed="letters, digits, _ and -")
             continue
@@ -196,10 +196,11 @@ def _settings(
         inner = table.inner(name, value)
         env = env_name(inner, "env", allowed=allowed)
         default = inner.optional_text("default")
+        optional = inner.flag("optional", default=False)
         inner.finish()
         said = environ.get(env, "") or default or ""
         if not said:
-            missing.append(env)
+            missing += [] if optional else [env]
         elif not _SETTING_VALUE.match(said):
             table.fault(name, found=f"the value of {env}", allowed="1 to 200 visible ASCII characters")
         else:

@@ -136,7 +136,8 @@ class Template:
     """Text with placeholders, checked when it is made (`TemplateFault`).
 
     A placeholder that ends in `?` may have no value: it is then empty text, and a member or parameter that is
-    this placeholder and nothing else is left out.
+    this placeholder and nothing else is left out. Where one that ends in `??` has none, the whole member or
+    parameter is left out, whatever else is in it.
     """
 
     source: str
@@ -152,19 +153,20 @@ class Template:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(name.removesuffix("?") for name in _PLACEHOLDER.findall(self.source))
+        return tuple(_bare(name) for name in _PLACEHOLDER.findall(self.source))
 
     @property
     def alone(self) -> str | None:
         """The placeholder's name, where the template is one and nothing else."""
         found = _PLACEHOLDER.fullmatch(self.source)
-        return None if found is None else found[1].removesuffix("?")
+        return None if found is None else _bare(found[1])
 
     def left_out(self, values: Values) -> bool:
         """Whether the member or parameter with this value isn't there at all for this operation."""
-        if self.alone is None or not self.source.endswith("?}"):
-            return False
-        return isinstance(values.get(self.alone), Missing)
+        whole = [_bare(name) for name in _PLACEHOLDER.findall(self.source) if name.endswith("??")]
+        if self.alone is not None and self.source.endswith("?}"):
+            whole.append(self.alone)
+        return any(isinstance(values.get(name), Missing) for name in whole)
 
     @property
     def uses_secret(self) -> bool:
@@ -201,9 +203,13 @@ class Template:
         return self.text(values)
 
 
+def _bare(name: str) -> str:
+    return name.removesuffix("??") if name.endswith("??") else name.removesuffix("?")
+
+
 def _as_text(values: Values, name: str) -> str:
     optional = name.endswith("?")
-    name = name.removesuffix("?")
+    name = _bare(name)
     match values.get(name):
         case str() as value:
             return value

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 from reconciliation.contracts import Contract, MatchField, ReceiptPaths, SuccessWhen
 from reconciliation.providers.base import ReceiptState
 from reconciliation.providers.contract_table import read_match_fields, read_receipt_paths, read_success_when
 from reconciliation.providers.secrets import ALLOWED, Secret, env_name, read_secret
 from reconciliation.providers.tables import Table, found_text
+from reconciliation.providers.webhook_schemes import (
+    SIGNING,
+    Encoding,
+    Scheme,
+    SecretForm,
+    Signing,
+    TimestampForm,
+)
 
 # How far a signed time may be from the database's clock: what Stripe, Slack and Standard Webhooks advise.
 TOLERANCE_MS = 300_000
@@ -23,130 +30,6 @@ TOLERANCE_MS_MAX = 3_600_000
 # A rotation needs two at once; a handful leaves room for one that is being handed out.
 SECRETS_MAX = 5
 EVENTS_MAX = 50
-
-
-class Scheme(StrEnum):
-    STRIPE = "stripe"
-    GITHUB = "github"
-    SLACK = "slack"
-    SVIX = "svix"  # also Resend
-    STANDARD = "standard"  # Standard Webhooks: as svix, under other header names
-    ZENDESK = "zendesk"
-    SQUARE = "square"
-    HMAC = "hmac"  # everything said in the table itself
-
-
-class HeaderForm(StrEnum):
-    """How signatures stand in their header."""
-
-    PLAIN = "plain"  # one signature, perhaps behind a prefix
-    PAIRS = "pairs"  # t=1492774577,v1=5257a8…,v1=…
-    LIST = "list"  # v1,K5oZfz… v1,…
-
-
-class Encoding(StrEnum):
-    HEX = "hex"
-    BASE64 = "base64"
-
-
-class SecretForm(StrEnum):
-    """How the HMAC's key is made of the secret's text."""
-
-    TEXT = "text"
-    BASE64 = "base64"  # decoded, without a prefix of the form "whsec_"
-
-
-class TimestampForm(StrEnum):
-    UNIX = "unix"  # seconds
-    ISO = "iso"  # 2026-11-29T12:00:00Z
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Signing:
-    """How one provider signs: HMAC-SHA256 over `signed`, written into `header`.
-
-    `signed` is a template of `{body}` (its raw bytes), `{timestamp}`, `{id}` and `{url}`. The timestamp comes
-    from `timestamp_header`, or, with PAIRS, from the pair `t`. Without one nothing tells an old notice from a
-    new one, and only its id and content do.
-    """
-
-    header: str
-    signed: str = "{body}"
-    form: HeaderForm = HeaderForm.PLAIN
-    # PAIRS and LIST: the name of the signatures that count.
-    version: str = "v1"
-    prefix: str = ""
-    encoding: Encoding = Encoding.HEX
-    secret_form: SecretForm = SecretForm.TEXT
-    timestamp_header: str | None = None
-    timestamp_form: TimestampForm = TimestampForm.UNIX
-    id_header: str | None = None
-    type_header: str | None = None
-    id_path: str | None = None
-    type_path: str | None = None
-    challenge_path: str | None = None
-
-    @property
-    def has_timestamp(self) -> bool:
-        return "{timestamp}" in self.signed
-
-
-_SVIX = Signing(
-    header="svix-signature",
-    signed="{id}.{timestamp}.{body}",
-    form=HeaderForm.LIST,
-    encoding=Encoding.BASE64,
-    secret_form=SecretForm.BASE64,
-    timestamp_header="svix-timestamp",
-    id_header="svix-id",
-    type_path="$.type",
-)
-
-# As each provider documents it; docs/providers/webhooks.md has the sources.
-SIGNING: Mapping[Scheme, Signing] = {
-    Scheme.STRIPE: Signing(
-        header="Stripe-Signature",
-        signed="{timestamp}.{body}",
-        form=HeaderForm.PAIRS,
-        id_path="$.id",
-        type_path="$.type",
-    ),
-    Scheme.GITHUB: Signing(
-        header="X-Hub-Signature-256",
-        prefix="sha256=",
-        id_header="X-GitHub-Delivery",
-        type_header="X-GitHub-Event",
-    ),
-    Scheme.SLACK: Signing(
-        header="X-Slack-Signature",
-        signed="v0:{timestamp}:{body}",
-        prefix="v0=",
-        timestamp_header="X-Slack-Request-Timestamp",
-        id_path="$.event_id",
-        type_path="$.event.type",
-        challenge_path="$.challenge",
-    ),
-    Scheme.SVIX: _SVIX,
-    Scheme.STANDARD: replace(
-        _SVIX, header="webhook-signature", timestamp_header="webhook-timestamp", id_header="webhook-id"
-    ),
-    Scheme.ZENDESK: Signing(
-        header="X-Zendesk-Webhook-Signature",
-        signed="{timestamp}{body}",
-        encoding=Encoding.BASE64,
-        timestamp_header="X-Zendesk-Webhook-Signature-Timestamp",
-        timestamp_form=TimestampForm.ISO,
-        id_path="$.id",
-        type_path="$.type",
-    ),
-    Scheme.SQUARE: Signing(
-        header="x-square-hmacsha256-signature",
-        signed="{url}{body}",
-        encoding=Encoding.BASE64,
-        id_path="$.event_id",
-        type_path="$.type",
-    ),
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -188,6 +71,8 @@ class WebhookRules:
     signing: Signing
     tolerance_ms: int
     url: str
+    # The provider's own id of this subscription, where it signs that.
+    webhook_id: str = ""
     events: tuple[EventRule, ...]
     # The variables that were named, whether set or not.
     secret_names: tuple[str, ...]
@@ -195,8 +80,13 @@ class WebhookRules:
 
     @property
     def configured(self) -> bool:
-        """Whether a notice can be checked here: a secret is set, and the address where one is signed."""
-        return bool(self.secrets) and (bool(self.url) or "{url}" not in self.signing.signed)
+        """Whether a notice can be checked here: a secret is set, and what else is signed and isn't in it."""
+        signed = self.signing.signed
+        return (
+            bool(self.secrets)
+            and (bool(self.url) or "{url}" not in signed)
+            and (bool(self.webhook_id) or "{webhook_id}" not in signed)
+        )
 
 
 def read_webhook(top: Table, environ: Mapping[str, str]) -> WebhookRules | None:
@@ -214,18 +104,22 @@ def read_webhook(top: Table, environ: Mapping[str, str]) -> WebhookRules | None:
         type_header=table.optional_text("type_header") or signing.type_header,
         challenge_path=table.path("challenge", signing.challenge_path),
     )
-    secrets = _secrets(table, environ)
+    secrets = _secrets(table, signing, environ)
     rules = WebhookRules(
         scheme=scheme,
         signing=signing,
         tolerance_ms=table.whole("tolerance_ms", TOLERANCE_MS, low=1_000, high=TOLERANCE_MS_MAX),
-        url=_url(table, environ),
+        url=_of_environment(table, "url", environ, allowed="an address"),
+        webhook_id=_of_environment(table, "webhook_id", environ, allowed="an id"),
         events=table.tables("events", _event),
         secret_names=tuple(one.env for one in secrets),
         secrets=tuple(one.value for one in secrets if one.value is not None),
     )
     if "{url}" in signing.signed and "url" not in table:
         table.fault("url", found="nothing", allowed="the address that the provider was given, which it signs")
+    if "{webhook_id}" in signing.signed and "webhook_id" not in table:
+        allowed = "the provider's id of the subscription, which it signs"
+        table.fault("webhook_id", found="nothing", allowed=allowed)
     if signing.type_path is None and signing.type_header is None and any(one.types for one in rules.events):
         table.fault("type", found="nothing", allowed="type or type_header: where a notice says its type")
     if not rules.events or len(rules.events) > EVENTS_MAX:
@@ -258,29 +152,40 @@ def _own_signing(table: Table) -> Signing:
         signed=signed,
         prefix=table.text("prefix", "", empty=True),
         encoding=table.choice("encoding", Encoding, Encoding.HEX),
-        secret_form=table.choice("secret_form", SecretForm, SecretForm.TEXT),
+        secret_form=_own_secret_form(table),
         timestamp_header=timestamp_header,
         timestamp_form=table.choice("timestamp_form", TimestampForm, TimestampForm.UNIX),
     )
 
 
-def _url(table: Table, environ: Mapping[str, str]) -> str:
-    """The address as the provider was given it, as text or `{ env = "NAME" }`; empty while it isn't known."""
-    written = table.text_if_written("url")
-    if written is not None or "url" not in table:
+def _own_secret_form(table: Table) -> SecretForm:
+    form = table.choice("secret_form", SecretForm, SecretForm.TEXT)
+    if form is SecretForm.CERTIFICATE:
+        table.fault(
+            "secret_form", found="certificate", allowed="text, base64 or hex: an HMAC's key is secret"
+        )
+    return form
+
+
+def _of_environment(table: Table, name: str, environ: Mapping[str, str], *, allowed: str) -> str:
+    """What the provider was given or gave, as text or `{ env = "NAME" }`; empty while it isn't known."""
+    written = table.text_if_written(name)
+    if written is not None or name not in table:
         return written or ""
-    reference = table.table("url")
+    reference = table.table(name)
     if reference is None:
         return ""
-    name = env_name(reference, "env", allowed='an address, or { env = "NAME" }')
+    variable = env_name(reference, "env", allowed=f'{allowed}, or {{ env = "NAME" }}')
     reference.finish()
-    return environ.get(name, "")
+    return environ.get(variable, "")
 
 
-def _secrets(table: Table, environ: Mapping[str, str]) -> tuple[Secret, ...]:
-    secrets = table.tables("secrets", lambda one: read_secret(one, environ), secret=True)
+def _secrets(table: Table, signing: Signing, environ: Mapping[str, str]) -> tuple[Secret, ...]:
+    """What signatures are checked with: `secrets`, or `certificates`, which come by the same ways."""
+    name = "certificates" if signing.secret_form is SecretForm.CERTIFICATE else "secrets"
+    secrets = table.tables(name, lambda one: read_secret(one, environ), secret=True)
     if not 1 <= len(secrets) <= SECRETS_MAX:
-        table.fault("secrets", found=str(len(secrets)), allowed=f"a list of 1 to {SECRETS_MAX} of {ALLOWED}")
+        table.fault(name, found=str(len(secrets)), allowed=f"a list of 1 to {SECRETS_MAX} of {ALLOWED}")
     return secrets
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 from tests.contract.matrix import NOTICE, Row
 from tests.contract.stub.server import WAIT_SECONDS, Answered, Asked, Stub
@@ -17,7 +18,8 @@ def _row(adapter: str) -> Row:
 
 GITHUB = _row("github-issues")
 STRIPE = _row("stripe-payments")
-ROWS = (GITHUB, STRIPE)
+TWILIO = _row("twilio")
+ROWS = (GITHUB, STRIPE, TWILIO)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +28,7 @@ class Told:
 
     headers: dict[str, str]
     body: bytes
+    query: str
 
 
 class Receiver(Stub):
@@ -36,7 +39,7 @@ class Receiver(Stub):
         super().__init__()
 
     def answer(self, asked: Asked) -> Answered:
-        self._told.put(Told(headers=dict(asked.headers), body=asked.body))
+        self._told.put(Told(headers=dict(asked.headers), body=asked.body, query=urlencode(asked.pairs)))
         return Answered(body={})
 
     def next(self) -> Told:

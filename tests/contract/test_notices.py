@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,12 +13,14 @@ import pytest
 
 from reconciliation.providers.declaration import read_file
 from reconciliation.providers.registry import SHIPPED
+from reconciliation.providers.webhook_opening import open_notice
 from reconciliation.providers.webhook_signing import WebhookForged, WebhookStale, verify
 from reconciliation.providers.webhook_table import WebhookRules
 from tests.contract import notices
 from tests.contract.matrix import contract_row
 from tests.contract.notices import Receiver
 from tests.contract.peers.servers import Peer, Peers
+from tests.contract.subjects.emulated import TwilioBench
 from tests.sandbox_client import new_client
 
 SECRET = "whsec_of_the_contract_suite"
@@ -88,3 +91,46 @@ def test_a_delivery_of_github_is_known_by_its_signature(
         verify(rules, headers=told.headers, body=told.body + b" ", now=now)
     with pytest.raises(WebhookForged):
         verify(replace(rules, secrets=("another",)), headers=told.headers, body=told.body, now=now)
+
+
+class TellingTwilio(TwilioBench):
+    """The one whose file says where Twilio shall tell what became of a message."""
+
+    def __init__(self, emulate: Peer, told_at: str) -> None:
+        self.environ = {**self.environ, "TWILIO_WEBHOOK_URL": told_at}
+        super().__init__(emulate)
+
+
+@contract_row(notices.TWILIO)
+def test_what_became_of_a_message_comes_to_the_address_that_it_was_sent_with(
+    peers: Peers, receiver: Receiver
+) -> None:
+    told_at = f"{receiver.url}/twilio"
+    with closing(TellingTwilio(peers.emulate(), told_at)) as bench:
+        (path,) = SHIPPED.rglob("twilio.toml")
+        environ = {**bench.environ, "TWILIO_URL": bench.emulate.urls["twilio"]}
+        rules = read_file(path, shown_as=path.name, environ=environ).webhook
+        assert rules is not None
+        order = bench.order()
+        bench.send(order)
+        (sid,) = bench.held(order)
+        told = receiver.next()
+        while "x-twilio-signature" not in told.headers:
+            told = receiver.next()
+
+        def opened(**changes: Any) -> dict[str, Any]:
+            came = {"headers": told.headers, "body": told.body, "query": told.query, **changes}
+            now = datetime.now(UTC)
+            (one,) = open_notice(replace(rules, **by), **came, now=now, bytes_max=65_536)
+            document: dict[str, Any] = one.document
+            return document
+
+        by: dict[str, Any] = {}
+        assert opened()["form"]["MessageSid"] == sid
+        assert opened()["query"]["operation"].startswith("op_")
+        for changes in ({"body": told.body.replace(sid.encode(), b"SM0")}, {"query": "operation=op_0"}):
+            with pytest.raises(WebhookForged):
+                opened(**changes)
+        by = {"secrets": ("another",)}
+        with pytest.raises(WebhookForged):
+            opened()

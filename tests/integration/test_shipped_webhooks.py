@@ -7,27 +7,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 from django.conf import settings
+from django.test import Client
 
 from reconciliation import webhooks
 from reconciliation.accounts import sync_accounts
 from reconciliation.models import Case
 from reconciliation.providers import registry
-from reconciliation.providers.webhook_signing import sign
-from reconciliation.states import Need, WebhookOutcome
+from reconciliation.providers.webhook_signing import WebhookForged, sign
+from reconciliation.providers.webhook_table import WebhookRules
+from reconciliation.states import CaseKind, Need, WebhookOutcome
+from reconciliation.webhook_models import WebhookEvent, WebhookRefusals
 from reconciliation.webhooks import Notice, Taken
 from runs.locking import database_now
 from runs.models import Operation, Receipt
 from tests.cases_world import state_of
 from tests.factories import Claimed, effect, make_claimed, send
+from tests.signed_notices import Delivery, by_adyen, by_paypal, by_twilio, certificate
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SECRET = "whsec_QW5vdGhlciBzZWNyZXQ="
+WEBHOOK_ID = "1JE4291016473214C"
 VARIABLES = (
     "STRIPE_API_KEY",
     "STRIPE_PAYMENTS_WEBHOOK_SECRET",
@@ -42,6 +47,7 @@ VARIABLES = (
     "SQUARE_ACCESS_TOKEN",
     "SQUARE_WEBHOOK_SIGNATURE_KEY",
     "ZENDESK_WEBHOOK_SECRET",
+    "TWILIO_AUTH_TOKEN",
 )
 Told = Callable[[Operation, dict[str, Any]], dict[str, Any]]
 
@@ -153,6 +159,52 @@ def zendesk(operation: Operation, changes: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def twilio(operation: Operation, changes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "AccountSid": "AC1",
+        "MessageSid": "SM1",
+        "SmsSid": "SM1",
+        "SmsStatus": "sent",
+        "MessageStatus": "sent",
+        "To": "+15558675310",
+        "From": "+15017122661",
+        "ApiVersion": "2010-04-01",
+        **changes,
+    }
+
+
+def adyen(operation: Operation, changes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "pspReference": "NC6HT9CRT65ZGN82",
+        "merchantAccountCode": "AcmeCOM",
+        "merchantReference": json.loads(bytes(operation.payload))["reference"],
+        "amount": {"currency": "EUR", "value": 2000},
+        "eventCode": "AUTHORISATION",
+        "success": "true",
+        "reason": "033899:1111:03/2030",
+        **changes,
+    }
+
+
+def paypal(operation: Operation, changes: dict[str, Any]) -> dict[str, Any]:
+    refund = {
+        "id": "1Y107995YT783435V",
+        "status": "COMPLETED",
+        "amount": {"currency_code": "EUR", "value": "20.00"},
+        "custom_id": operation.pk,
+        "invoice_id": "INVOICE-123",
+        **changes,
+    }
+    return {
+        "id": "WH-5LU83456KL930432J-7YB0258893124415L",
+        "event_version": "1.0",
+        "resource_type": "refund",
+        "resource_version": "2.0",
+        "event_type": "PAYMENT.CAPTURE.REFUNDED",
+        "resource": refund,
+    }
+
+
 SAMPLES = {
     "stripe-payments": Sample(
         payload={"amount": 2000, "currency": "eur", "customer": "cus_1", "confirm": True},
@@ -218,6 +270,24 @@ SAMPLES = {
         other={"subject": "Another one"},
         reference="5158",
     ),
+    "twilio": Sample(
+        payload={"To": "+15558675310", "From": "+15017122661", "Body": "Your code is 7"},
+        told=twilio,
+        other={"To": "+15558675311"},
+        reference="SM1",
+    ),
+    "adyen": Sample(
+        payload={"reference": "order-1042", "amount": {"currency": "EUR", "value": 2000}},
+        told=adyen,
+        other={"amount": {"currency": "EUR", "value": 3000}},
+        reference="NC6HT9CRT65ZGN82",
+    ),
+    "paypal": Sample(
+        payload={"capture_id": "2GG279541U471931P", "invoice_id": "INVOICE-123"},
+        told=paypal,
+        other={"invoice_id": "INVOICE-124"},
+        reference="1Y107995YT783435V",
+    ),
     "slack": Sample(
         payload={"channel": "C444444", "text": "Hello"}, told=slack, other={}, reference="1660398079.756349"
     ),
@@ -229,6 +299,10 @@ def _accounts(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterat
     for name in VARIABLES:
         monkeypatch.setenv(name, SECRET)
     monkeypatch.setenv("SQUARE_WEBHOOK_URL", "https://recourse.example/api/v1/providers/square/webhook")
+    monkeypatch.setenv("TWILIO_WEBHOOK_URL", "https://recourse.example/api/v1/providers/twilio/webhook")
+    monkeypatch.setenv("ADYEN_HMAC_KEY", "44" * 32)
+    monkeypatch.setenv("PAYPAL_WEBHOOK_CERTIFICATE", certificate())
+    monkeypatch.setenv("PAYPAL_WEBHOOK_ID", WEBHOOK_ID)
     monkeypatch.setattr(settings, "RECOURSE_PROVIDERS", list(SAMPLES))
     registry.reload()
     sync_accounts()
@@ -242,22 +316,40 @@ def test_every_shipped_account_that_takes_notices_has_a_sample() -> None:
     assert taking == set(SAMPLES)
 
 
-def sent(account: str) -> Claimed:
-    chosen = effect(tool="make", provider=account, args=SAMPLES[account].payload)
+def sent(account: str, **changes: Any) -> Claimed:
+    chosen = effect(tool="make", provider=account, args={**SAMPLES[account].payload, **changes})
     claimed = make_claimed(chosen)
     send(claimed)
     return claimed
 
 
 def deliver(account: str, claimed: Claimed, changes: dict[str, Any]) -> Taken:
+    came = delivery(account, claimed.operation, changes)
+    notice = Notice(account=account, headers=came.headers, body=came.body, query=came.query)
+    return webhooks.receive(notice=notice)
+
+
+def delivery(account: str, operation: Operation, changes: dict[str, Any]) -> Delivery:
+    """What this provider would send about the operation."""
     sample, rules = SAMPLES[account], registry.webhook_rules(account)
     assert rules is not None
-    body = json.dumps(sample.told(claimed.operation, changes)).encode()
+    told = sample.told(operation, changes)
+    match account:
+        case "twilio":
+            return by_twilio(rules, told, query=f"operation={operation.pk}")
+        case "adyen":
+            return by_adyen(rules, told)
+        case "paypal":
+            return by_paypal(WEBHOOK_ID, json.dumps(told).encode(), at=database_now())
+        case _:
+            return _by_header(rules, sample.kind, json.dumps(told).encode())
+
+
+def _by_header(rules: WebhookRules, kind: str, body: bytes) -> Delivery:
     headers = sign(rules, body=body, at=database_now(), id_given="msg_1")
     if rules.signing.type_header is not None:
-        headers[rules.signing.type_header] = sample.kind
-    lower = {name.lower(): value for name, value in headers.items()}
-    return webhooks.receive(notice=Notice(account=account, headers=lower, body=body))
+        headers[rules.signing.type_header] = kind
+    return Delivery(headers={name.lower(): value for name, value in headers.items()}, body=body)
 
 
 @pytest.mark.parametrize("account", SAMPLES)
@@ -292,3 +384,119 @@ def test_an_unfinished_or_failed_stripe_object_confirms_nothing(account: str) ->
     headers = {name.lower(): value for name, value in sign(rules, body=content, at=database_now()).items()}
     webhooks.receive(notice=Notice(account=account, headers=headers, body=content))
     assert state_of(failed) == "rejected"
+
+
+# --- what only some of them do --------------------------------------------------------------------------
+
+
+def receive(account: str, came: Delivery) -> Taken:
+    return webhooks.receive(
+        notice=Notice(account=account, headers=came.headers, body=came.body, query=came.query)
+    )
+
+
+def rules_of(account: str) -> WebhookRules:
+    found = registry.webhook_rules(account)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("account", ["twilio", "adyen", "paypal"])
+def test_a_notice_that_ended_without_effect_rejects_and_one_not_final_settles_nothing(account: str) -> None:
+    said = {
+        "twilio": ({"MessageStatus": "undelivered"}, {"MessageStatus": "failed"}),
+        "adyen": ({"success": ""}, {"success": "false"}),
+        "paypal": ({"status": "PENDING"}, {"status": "FAILED"}),
+    }
+    claimed = sent(account)
+    pending, refused = (delivery(account, claimed.operation, changes) for changes in said[account])
+    if account == "paypal":
+        body = refused.body.replace(b"WH-5LU8", b"WH-5LU9")
+        refused = by_paypal(WEBHOOK_ID, body, at=database_now(), transmission="another")
+    receive(account, pending)
+    assert state_of(claimed) == "sent_unknown"
+    receive(account, refused)
+    assert state_of(claimed) == "rejected"
+
+
+@pytest.mark.parametrize("account", ["twilio", "adyen"])
+def test_what_was_recorded_and_written_differently_around_its_signature_changes_nothing(account: str) -> None:
+    """These sign no time: only that the same signed content counts once stops it from being played again."""
+    claimed = sent(account)
+    came = delivery(account, claimed.operation, {"MessageStatus": "undelivered", "success": ""})
+    receive(account, came)
+    if account == "twilio":
+        turned = b"&".join(reversed(came.body.split(b"&")))
+        again = replace(came, body=turned, headers={**came.headers, "i-twilio-idempotency-token": "new"})
+    else:
+        again = replace(came, body=came.body.replace(b"033899", b"attacker"))
+    assert again.body != came.body
+    assert receive(account, again).replayed
+    assert WebhookEvent.objects.get().deliveries_count == 2
+
+
+def test_a_paypal_transmission_counts_once_whatever_came_with_it() -> None:
+    """Its signature covers a checksum of the body only, and another body of the same one is soon made."""
+    claimed = sent("paypal")
+    deliver("paypal", claimed, {"status": "PENDING"})
+    other = json.dumps(paypal(claimed.operation, {})).encode()
+    came = by_paypal(WEBHOOK_ID, other, at=database_now())
+    assert receive("paypal", came).replayed
+    assert state_of(claimed) == "sent_unknown"
+
+
+def test_a_batch_of_adyen_is_taken_item_by_item_and_wholly_or_not_at_all() -> None:
+    first, second = sent("adyen"), sent("adyen", reference="order-1043")
+    told = [
+        adyen(first.operation, {}),
+        adyen(second.operation, {"pspReference": "second"}),
+        adyen(second.operation, {"pspReference": "third", "eventCode": "CAPTURE"}),
+    ]
+    came = by_adyen(rules_of("adyen"), *told)
+    forged = replace(came, body=came.body.replace(b'"third"', b'"fourth"'))
+    with pytest.raises(WebhookForged):
+        receive("adyen", forged)
+    assert (state_of(first), state_of(second)) == ("sent_unknown", "sent_unknown")
+    taken = receive("adyen", came)
+    assert [one.outcome for one in (taken, *taken.more)] == ["evidence", "evidence", None]
+    assert (state_of(first), state_of(second)) == ("confirmed", "confirmed")
+    reasons = WebhookRefusals.objects.order_by("reason").values_list("reason", "count")
+    assert list(reasons) == [("forged", 1), ("other_type", 1)]
+    assert receive("adyen", came).nothing_new is False, "one of them is only ever counted"
+
+
+def test_two_adyen_payments_with_one_reference_are_told_apart_by_nobody() -> None:
+    first, second = sent("adyen"), sent("adyen")
+    assert deliver("adyen", first, {}).outcome == WebhookOutcome.UNMATCHED
+    assert (state_of(first), state_of(second)) == ("sent_unknown", "sent_unknown")
+
+
+def test_an_adyen_notice_about_what_is_settled_is_known_by_its_receipt() -> None:
+    claimed = sent("adyen")
+    deliver("adyen", claimed, {})
+    late = deliver("adyen", claimed, {"success": "false"})
+    assert (late.outcome, state_of(claimed)) == (WebhookOutcome.EVIDENCE, "confirmed")
+    assert Case.objects.get(operation=claimed.operation).kind == CaseKind.CONFLICT
+
+
+def test_a_twilio_notice_at_an_address_without_our_operation_is_unmatched() -> None:
+    claimed = sent("twilio")
+    came = by_twilio(rules_of("twilio"), twilio(claimed.operation, {}))
+    assert receive("twilio", came).outcome == WebhookOutcome.UNMATCHED
+    assert state_of(claimed) == "sent_unknown"
+
+
+@pytest.mark.parametrize(
+    ("account", "status", "text"), [("twilio", 204, ""), ("adyen", 200, "[accepted]"), ("paypal", 200, None)]
+)
+def test_each_hears_what_it_takes_for_a_yes(account: str, status: int, text: str | None) -> None:
+    claimed = sent(account)
+    came = delivery(account, claimed.operation, {})
+    address = f"/api/v1/providers/{account}/webhook" + (f"?{came.query}" if came.query else "")
+    kind = "application/x-www-form-urlencoded" if account == "twilio" else "application/json"
+    answer = Client().post(address, data=came.body, content_type=kind, headers=came.headers)
+    assert answer.status_code == status
+    assert text is None or answer.content.decode() == text
+    assert state_of(claimed) == "confirmed"
+    refused = Client().post(address, data=came.body + b"&x=1 ", content_type=kind)
+    assert (refused.status_code, refused.json()["type"].rpartition("/")[2]) == (403, "webhook_forged")

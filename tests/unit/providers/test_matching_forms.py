@@ -225,13 +225,16 @@ def test_a_placeholder_that_may_be_missing_is_empty_text_or_nothing_at_all() -> 
     assert not Template("x{payload.b?}").left_out(VALUES)
     assert Template("x{payload.b?}y{payload.none?}").text(VALUES) == "xy"
     assert Template("{payload.a?}").json(VALUES) == 1
+    assert Template("{payload.b??}?of={operation}").left_out(VALUES)
+    assert not Template("{payload.a??}?of={operation}").left_out(VALUES)
+    assert Template("{payload.a??}?of={operation}").text(VALUES) == "1?of=op_1"
 
 
 def test_a_setting_in_a_path_stays_one_segment() -> None:
     assert Template("/w/{setting.w}").path(VALUES) == "/w/w%201"
 
 
-@pytest.mark.parametrize("source", ["{amount}", "{amount.major}", "{setting}", "{window}", "{payload.a??}"])
+@pytest.mark.parametrize("source", ["{amount}", "{amount.major}", "{setting}", "{window}", "{payload.a???}"])
 def test_what_isnt_a_placeholder_is_refused(source: str) -> None:
     with pytest.raises(TemplateFault):
         Template(source)

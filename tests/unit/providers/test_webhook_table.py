@@ -10,14 +10,8 @@ import pytest
 from reconciliation.contracts import CompareAs
 from reconciliation.providers.base import ReceiptState
 from reconciliation.providers.tables import Faults, Table
-from reconciliation.providers.webhook_table import (
-    SIGNING,
-    TOLERANCE_MS,
-    Encoding,
-    Scheme,
-    WebhookRules,
-    read_webhook,
-)
+from reconciliation.providers.webhook_schemes import SIGNING, Encoding, Scheme
+from reconciliation.providers.webhook_table import TOLERANCE_MS, WebhookRules, read_webhook
 
 LEAST = """
 [webhook]
@@ -61,10 +55,13 @@ def test_the_least_table_takes_the_rest_from_its_scheme() -> None:
 
 @pytest.mark.parametrize("scheme", [scheme for scheme in Scheme if scheme is not Scheme.HMAC])
 def test_every_scheme_is_data_and_says_where_a_notice_has_its_type(scheme: Scheme) -> None:
-    url = 'url = "https://recourse.example/hook"'
-    rules = understood(LEAST.replace('scheme = "stripe"', f'scheme = "{scheme}"\n{url}'))
+    more = 'url = "https://recourse.example/hook"\nwebhook_id = "WH-1"'
+    text = LEAST.replace('scheme = "stripe"', f'scheme = "{scheme}"\n{more}')
+    if scheme is Scheme.PAYPAL:
+        text = text.replace("secrets =", "certificates =")
+    rules = understood(text)
     assert rules.scheme is scheme
-    assert "{body}" in rules.signing.signed
+    assert any(one in rules.signing.signed for one in ("{body}", "{crc32}", "{parameters}", "{fields}"))
     assert rules.signing.type_path or rules.signing.type_header
 
 
