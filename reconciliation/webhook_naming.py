@@ -99,7 +99,11 @@ def _by_own_reference(
 def _payloads_with(account: str, member: str, text: str) -> list[Subject]:
     """Unsettled operations whose payload has a member with this text; none if they are too many."""
     name = canonical_bytes(member.rpartition(".")[2])
-    values: dict[str, str | bytes | int] = {"account": account, "member": name + b":" + canonical_bytes(text), "limit": PAYLOADS_MAX + 1}
+    values: dict[str, str | bytes | int] = {
+        "account": account,
+        "member": name + b":" + canonical_bytes(text),
+        "limit": PAYLOADS_MAX + 1,
+    }
     with connection.cursor() as cursor:
         cursor.execute(_UNSETTLED_WITH, values)
         rows = cursor.fetchall()
