@@ -12,6 +12,7 @@ from django.urls import reverse
 
 from reconciliation.providers import registry
 from reconciliation.providers.webhook_schemes import Scheme
+from reconciliation.providers.webhook_signing import usable
 from reconciliation.states import WebhookOutcome, WebhookRefusal
 from reconciliation.webhook_models import WebhookEvent, WebhookRefusals
 
@@ -57,6 +58,8 @@ class ListedRefusals:
 class Notices:
     """How an account's notices stand: how they are checked, and what came of those of the last day.
 
+    `lacks` are variables beside the secrets that aren't set, and have to be; `usable` says whether anything
+    can be checked now.
     `taken` counts the latest `COUNT_MAX` at most; `capped` says that there were more.
     """
 
@@ -64,6 +67,8 @@ class Notices:
     scheme: Scheme
     secrets: tuple[str, ...]
     secrets_set: int
+    lacks: tuple[str, ...]
+    usable: bool
     taken: Mapping[WebhookOutcome, int]
     capped: bool
     refused: Mapping[WebhookRefusal, int]
@@ -87,6 +92,8 @@ def notices_of(account: str, now: datetime) -> Notices | None:
         scheme=rules.scheme,
         secrets=rules.secret_names,
         secrets_set=len(rules.secrets),
+        lacks=rules.lacks,
+        usable=usable(rules, now),
         taken=Counter(WebhookOutcome(outcome) for outcome in latest[:COUNT_MAX]),
         capped=len(latest) > COUNT_MAX,
         refused={

@@ -103,16 +103,20 @@ def verify(
 
 def check_ready(rules: WebhookRules, now: datetime) -> None:
     """Raise `WebhookNotReady` unless something is here that a notice can be checked with at `now`."""
-    if rules.configured:
-        if rules.signing.secret_form is SecretForm.CERTIFICATE:
-            if any(webhook_certificates.public_key(one, now=now) for one in rules.secrets):
-                return
-        elif any(True for _ in _keys(rules)):
-            return
-    names = " or ".join(rules.secret_names)
-    raise WebhookNotReady(
-        f"Notices of this account can't be checked here: {names}, or what else is signed, isn't right."
-    )
+    if not usable(rules, now):
+        names = " or ".join(rules.secret_names)
+        raise WebhookNotReady(
+            f"Notices of this account can't be checked here: {names}, or what else is signed, isn't right."
+        )
+
+
+def usable(rules: WebhookRules, now: datetime) -> bool:
+    """Whether a notice can be checked here at `now`: everything is set, and a secret or certificate holds."""
+    if not rules.configured:
+        return False
+    if rules.signing.secret_form is SecretForm.CERTIFICATE:
+        return any(webhook_certificates.public_key(one, now=now) for one in rules.secrets)
+    return any(True for _ in _keys(rules))
 
 
 def signed_by_any(rules: WebhookRules, given: list[str], content: bytes, now: datetime) -> bool:

@@ -73,6 +73,8 @@ class WebhookRules:
     url: str
     # The provider's own id of this subscription, where it signs that.
     webhook_id: str = ""
+    # The variables of these two that were named and aren't set.
+    lacks: tuple[str, ...] = ()
     events: tuple[EventRule, ...]
     # The variables that were named, whether set or not.
     secret_names: tuple[str, ...]
@@ -105,12 +107,15 @@ def read_webhook(top: Table, environ: Mapping[str, str]) -> WebhookRules | None:
         challenge_path=table.path("challenge", signing.challenge_path),
     )
     secrets = _secrets(table, signing, environ)
+    url, *lacks = _of_environment(table, "url", environ, allowed="an address")
+    webhook_id, *more = _of_environment(table, "webhook_id", environ, allowed="an id")
     rules = WebhookRules(
         scheme=scheme,
         signing=signing,
         tolerance_ms=table.whole("tolerance_ms", TOLERANCE_MS, low=1_000, high=TOLERANCE_MS_MAX),
-        url=_of_environment(table, "url", environ, allowed="an address"),
-        webhook_id=_of_environment(table, "webhook_id", environ, allowed="an id"),
+        url=url,
+        webhook_id=webhook_id,
+        lacks=(*lacks, *more),
         events=table.tables("events", _event),
         secret_names=tuple(one.env for one in secrets),
         secrets=tuple(one.value for one in secrets if one.value is not None),
@@ -167,17 +172,23 @@ def _own_secret_form(table: Table) -> SecretForm:
     return form
 
 
-def _of_environment(table: Table, name: str, environ: Mapping[str, str], *, allowed: str) -> str:
-    """What the provider was given or gave, as text or `{ env = "NAME" }`; empty while it isn't known."""
+def _of_environment(
+    table: Table, name: str, environ: Mapping[str, str], *, allowed: str
+) -> tuple[str, *tuple[str, ...]]:
+    """What the provider was given or gave, as text or `{ env = "NAME" }`.
+
+    While the variable isn't set it is empty, and the variable's name stands behind it.
+    """
     written = table.text_if_written(name)
     if written is not None or name not in table:
-        return written or ""
+        return (written or "",)
     reference = table.table(name)
     if reference is None:
-        return ""
+        return ("",)
     variable = env_name(reference, "env", allowed=f'{allowed}, or {{ env = "NAME" }}')
     reference.finish()
-    return environ.get(variable, "")
+    value = environ.get(variable, "")
+    return (value,) if value or not variable else (value, variable)
 
 
 def _secrets(table: Table, signing: Signing, environ: Mapping[str, str]) -> tuple[Secret, ...]:

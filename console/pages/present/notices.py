@@ -17,7 +17,7 @@ _REFUSED: Final[dict[WebhookRefusal, str]] = {
     WebhookRefusal.FORGED: "without a valid signature",
     WebhookRefusal.STALE: "signed at another time",
     WebhookRefusal.OVERSIZED: "too long",
-    WebhookRefusal.NOT_READY: "while no secret was set",
+    WebhookRefusal.NOT_READY: "while they couldn’t be checked here",
     WebhookRefusal.OTHER_TYPE: "of a type that is not used",
 }
 
@@ -51,6 +51,17 @@ def _secrets(notices: Notices) -> Phrase:
     names = " or ".join(notices.secrets)
     if not notices.secrets_set:
         return (Strong("No secret is set"), f": notices are put off until {names} is.")
+    if notices.lacks:
+        missing = " and ".join(notices.lacks)
+        return (
+            Strong(f"{missing} not set"),
+            ": it is signed too, and notices are put off until it is known.",
+        )
+    if not notices.usable:
+        return (
+            Strong("Nothing to check with"),
+            f": {names} can’t be used now. It may be malformed, or a certificate that has ended.",
+        )
     return (f"{notices.secrets_set} of {names} set here.",) if len(notices.secrets) > 1 else (f"By {names}.",)
 
 

@@ -61,6 +61,16 @@ def test_a_missing_secret_is_named_by_its_variable_alone(
     assert "whsec_" not in page
 
 
+def test_what_else_is_signed_and_what_cannot_be_used_is_told(
+    login: Login, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    signed = ('scheme = "stripe"', 'scheme = "square"\nurl = { env = "HOOK_URL" }')
+    with hooked(tmp_path, monkeypatch, signed):
+        assert "HOOK_URL not set" in shown(login)
+    with hooked(tmp_path, monkeypatch, ('"stripe"', '"svix"'), secret="whsec_***"):
+        assert "Nothing to check with" in shown(login)
+
+
 def test_an_account_that_takes_no_notices_says_nothing_of_them(login: Login) -> None:
     assert "Its own notices" not in shown(login, "sandbox-courier")
 

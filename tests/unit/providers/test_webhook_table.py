@@ -69,7 +69,8 @@ def test_an_address_that_is_signed_may_come_from_the_environment() -> None:
     text = LEAST.replace('scheme = "stripe"', 'scheme = "square"\nurl = { env = "HOOK_URL" }')
     known = understood(text, NEW="secret", HOOK_URL="https://recourse.example/hook")
     assert (known.url, known.configured) == ("https://recourse.example/hook", True)
-    assert not understood(text, NEW="secret").configured
+    unset = understood(text, NEW="secret")
+    assert (unset.configured, unset.lacks, known.lacks) == (False, ("HOOK_URL",), ())
 
 
 def test_a_scheme_of_ones_own_says_everything() -> None:
