@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.cache import get_conditional_response
 
-from console.access import DEEDS_IN_BULK
+from console.access import DEEDS_IN_BULK, Deed
 from console.pages.drafts import shown_facts
 from console.pages.guards import Viewer, page
 from console.pages.present.queue import NONE_CHOSEN, Chosen, news_of, queue_page
@@ -49,7 +49,14 @@ def show_queue(
     )
     typed_kept = shown_facts(request.POST) if typed is not None and not saved.save_href else ()
     deeds = [deed for deed, needed in DEEDS_IN_BULK.items() if not viewer.why_not(needed)]
-    shown = queue_page(listed, address, saved=saved, deeds=deeds, chosen=chosen)
+    shown = queue_page(
+        listed,
+        address,
+        saved=saved,
+        deeds=deeds,
+        chosen=chosen,
+        may_work=not viewer.why_not(Deed.WORK),
+    )
     return render(request, "queue.html", {"page": shown, "typed_kept": typed_kept}, status=status)
 
 

@@ -55,10 +55,16 @@ _ORDERS: Final = {
     CaseState.RESOLVED: "Newest first",
 }
 
-_SNOOZED_LEAD: Final = (
-    "Cases that somebody put off. Each comes back at its time, and sooner with new evidence. Their runs stay"
-    " paused."
-)
+# What a view's cases have in common and what becomes of them; the others say how much waits for a person.
+_LEADS: Final = {
+    View.SNOOZED: (
+        "Cases that somebody put off. Each comes back at its time, and sooner with new evidence. Their runs"
+        " stay paused."
+    ),
+    View.LOOKING_UP: "Their providers are being asked. What lookups can’t settle will wait for a person.",
+    View.RETRYING: "One more request under the same key is permitted or on its way; a receipt settles it.",
+    View.RESOLVED: "Cases that are settled, by evidence or by a person. Nothing waits in them.",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,20 +85,24 @@ def queue_page(
     saved: SavedViews,
     deeds: Sequence[BulkDeed] = (),
     chosen: Chosen = NONE_CHOSEN,
+    may_work: bool = True,
 ) -> QueuePage:
     """Lay out one page; every link that stays in the queue keeps the filters of the address.
 
     `deeds` is what the person may do with several cases at once; with what is resolved nothing is done.
-    `chosen` are the rows that stay chosen after a refusal.
+    `chosen` are the rows that stay chosen after a refusal. `may_work`: whether the person works on cases.
     """
     asked, backlog = address.asked, listed.backlog
     offered = deeds if listed.rows and asked.view is not View.RESOLVED else ()
     shown = len(listed.rows)
+    has_desk = asked.view is not View.RESOLVED
     return QueuePage(
         now=listed.now,
         title=TITLES[asked.view],
-        lead=_SNOOZED_LEAD if asked.view is View.SNOOZED else _lead(backlog),
-        groups=tuple(_with_chosen(one, chosen) for one in _groups(listed, asked)),
+        lead=_LEADS.get(asked.view) or _lead(backlog),
+        groups=tuple(
+            _for_person(one, chosen, may_work=may_work and has_desk) for one in _groups(listed, asked)
+        ),
         shown_text=_shown(shown, asked, backlog),
         order_text=_order(asked),
         stats=stats_of(backlog),
@@ -106,6 +116,8 @@ def queue_page(
         next=_next(listed, address),
         empty=None if shown else empty_of(address, backlog),
         bulk=bar_of(offered, query=address.query, everything=chosen.everything),
+        may_work=may_work,
+        has_desk=has_desk,
     )
 
 
@@ -159,10 +171,16 @@ def _groups(listed: Listed, asked: Asked) -> tuple[QueueGroup, ...]:
     return tuple(groups)
 
 
-def _with_chosen(group: QueueGroup, chosen: Chosen) -> QueueGroup:
-    if not chosen.case_ids:
-        return group
-    rows = tuple(replace(row, chosen=row.case_id in chosen.case_ids) for row in group.rows)
+def _for_person(group: QueueGroup, chosen: Chosen, *, may_work: bool) -> QueueGroup:
+    """The rows with what this person may do with each, and which of them were chosen."""
+    rows = tuple(
+        replace(
+            row,
+            chosen=row.case_id in chosen.case_ids,
+            claim_href=reverse("case_claim", args=[row.case_id]) if may_work and not row.claimant else "",
+        )
+        for row in group.rows
+    )
     return replace(group, rows=rows)
 
 

@@ -59,6 +59,8 @@ class QueueRow:
     claimant: str = ""
     # Who gave it to them, while they haven't looked at it.
     given_by: str = ""
+    # Where a click claims it and opens it; "" where it can't be, or somebody has it.
+    claim_href: str = ""
     # It was chosen when something was refused.
     chosen: bool = False
 
@@ -140,3 +142,12 @@ class QueuePage:
     empty: EmptyState | None = None
     # What may be done with chosen rows; None where nothing is chosen.
     bulk: BulkBar | None = None
+    # Whether this person works on cases, so that the most urgent can be theirs.
+    may_work: bool = True
+    # Whether somebody can be at work on what is listed: on what is settled nobody is.
+    has_desk: bool = True
+
+    @property
+    def columns(self) -> int:
+        """How many columns the table has."""
+        return 6 + self.has_desk + (self.bulk is not None)

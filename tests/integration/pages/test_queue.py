@@ -261,7 +261,7 @@ def test_each_filter_is_a_chip_whose_link_takes_that_one_away(operator: Client) 
         ("Provider", cases.PAYMENTS),
         ("Flow", "f"),
         ("Tool", "Refund"),
-        ("Last finding", "Not found: not proof"),
+        ("Last finding", "Not found, no proof"),
         ("Asked because", "The lookups keep failing"),
         ("Waiting", "over 4 h"),
         ("At risk, at least", "1000"),
@@ -495,4 +495,26 @@ def test_a_row_names_whoever_works_on_its_case(operator: Client) -> None:
     claim_case(case_id=taken.case_id, team=None, worker=colleague)
     rows = {row.case_id: row.claimant for group in page_of(operator, "/").groups for row in group.rows}
     assert rows == {taken.case_id: "<b>Kim</b>", free.case_id: ""}
-    assert "&lt;b&gt;Kim&lt;/b&gt; works on it" in operator.get("/").content.decode()
+    shown = operator.get("/").content.decode()
+    assert "&lt;b&gt;Kim&lt;/b&gt; works on it" in shown
+    # The one that is free can be worked on from here: claimed, and opened.
+    assert f'formaction="/cases/{taken.case_id}/claim/"' not in shown
+    assert f'formaction="/cases/{free.case_id}/claim/"' in shown
+
+
+def test_who_works_on_no_cases_is_offered_none(login: Login) -> None:
+    cases.needs_decision()
+    shown = login(Role.VIEWER).get("/").content.decode()
+    assert "data-row" in shown
+    assert "Next for me" not in shown
+    assert "formaction" not in shown
+
+
+def test_a_view_says_what_its_cases_wait_for(operator: Client) -> None:
+    cases.needs_decision()
+    leads = {
+        view: page_of(operator, f"/?view={view}").lead for view in ("looking_up", "retrying", "resolved")
+    }
+    assert "are being asked" in leads["looking_up"]
+    assert "One more request" in leads["retrying"]
+    assert "settled" in leads["resolved"]
