@@ -17,6 +17,7 @@ from console.queries import keyset
 from console.queries.effects import list_entries
 from console.queries.operation import find_entry, read_known, read_operation
 from console.queries.people import Names
+from console.queries.runs import external_ids_of
 
 # No entry has a longer number.
 NUMBER_DIGITS_MAX = 18
@@ -29,7 +30,8 @@ def effects(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     teams = () if address.unread else viewer.teams
     entries = list_entries(teams=teams, asked=address.asked)
     may_export = not viewer.why_not(Deed.EXPORT)
-    shown = effects_page(entries, address, viewer_name=viewer.name, may_export=may_export)
+    runs = external_ids_of({one.run_ref for one in entries.leaves if one.run_ref and not one.operation_ref})
+    shown = effects_page(entries, address, runs=runs, viewer_name=viewer.name, may_export=may_export)
     return render(request, "effects.html", {"page": shown})
 
 

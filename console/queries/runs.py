@@ -180,6 +180,13 @@ def find_run(run_id: str, *, teams: Sequence[str]) -> Run:
     return found
 
 
+def external_ids_of(runs: set[str]) -> dict[str, str]:
+    """What these runs are called outside, by their ids; no query for none."""
+    if not runs:
+        return {}
+    return dict(Run.objects.filter(pk__in=runs).values_list("pk", "external_id"))
+
+
 def _find(run_id: str, teams: Sequence[str], among: QuerySet[Run]) -> Any:
     runs = among.select_related("flow", "flow_version", "approval")
     run = runs.filter(pk=run_id, team__in=teams).first() if could_be_id(run_id) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from django.urls import reverse
@@ -12,7 +13,7 @@ from console.pages.present import naming
 from console.pages.present.history_address import HistoryAddress
 from console.pages.present.jsons import payload_view
 from console.pages.present.marked import PRESETS
-from console.pages.present.marks import actor_of, amount_of
+from console.pages.present.marks import actor_of, amount_of, plural
 from console.pages.present.panel import TITLES
 from console.pages.present.timeline import EVENTS, event_of, leaf_digest, short, text_of, title_of
 from console.pages.shapes import (
@@ -57,13 +58,18 @@ _FIELDS: Final = {"from": "From", "until": "Until", "show": "The exception"}
 
 
 def effects_page(
-    entries: Entries, address: HistoryAddress, *, viewer_name: str, may_export: bool = False
+    entries: Entries,
+    address: HistoryAddress,
+    *,
+    runs: Mapping[str, str],
+    viewer_name: str,
+    may_export: bool = False,
 ) -> EffectsPage:
-    """One page of the history."""
+    """One page of the history; `runs` are the external ids of the runs that entries are about, by id."""
     asked = address.asked
     return EffectsPage(
         now=entries.now,
-        entries=tuple(_entry(entries, one, address) for one in entries.leaves),
+        entries=tuple(_entry(entries, one, address, runs) for one in entries.leaves),
         lead="Every intent, request, lookup, decision and receipt, as it was recorded. Append only.",
         proof=PROOF,
         summary=_summary(entries),
@@ -71,6 +77,7 @@ def effects_page(
         notice=_notice(entries, address),
         filters=_filters(entries, address),
         chips=_chips(entries, address),
+        exceptions=_exceptions(entries),
         printed=_printed(entries, address, viewer_name),
         export_href=reverse("export_list") if may_export else "",
         export_query=address.query,
@@ -94,6 +101,14 @@ def _chips(entries: Entries, address: HistoryAddress) -> tuple[Tab, ...]:
         for mark, preset in PRESETS.items()
     )
     return (everything, *marks)
+
+
+def _exceptions(entries: Entries) -> str:
+    """How many there are to look at, of how many kinds: what an auditor opens the page for."""
+    found = [count for mark, count in entries.frame.counts.items() if mark is not Mark.PEOPLE and count]
+    if not found:
+        return "none filed"
+    return f"{_capped(sum(found))} of {plural(len(found), 'kind')}"
 
 
 def _capped(count: int) -> str:
@@ -160,8 +175,18 @@ def _empty(entries: Entries, address: HistoryAddress) -> EmptyState:
         )
     if asked.mark is not None:
         narrowed = len(address.words) > 1
+        through = entries.frame.through_at
+        if through is None and entries.frame.latest_leaf:
+            return EmptyState(
+                title=f"{PRESETS[asked.mark].label}: not looked through yet",
+                text="Entries are looked through soon after they are recorded, and so far none has been:"
+                " whether there is one isn’t known.",
+                icon="clock",
+                action=everything,
+            )
+        filed = f" up to {wording.clock(through, now=entries.now)}" if through else ""
         return EmptyState(
-            title=f"{PRESETS[asked.mark].label}: none" + (" under these filters" if narrowed else ""),
+            title=f"{PRESETS[asked.mark].label}: none" + (" under these filters" if narrowed else filed),
             text="None of these matches the other filters." if narrowed else PRESETS[asked.mark].none,
             icon="circle-check",
             action=Link("Without the other filters", f"{reverse('effects')}?show={asked.mark}")
@@ -226,7 +251,9 @@ def _choices(every: str, offered: list[tuple[str, str]], chosen: str) -> tuple[C
 # --- One entry ------------------------------------------------------------------------------------------
 
 
-def _entry(entries: Entries, leaf: AuditLeaf, address: HistoryAddress) -> EffectEntry:
+def _entry(
+    entries: Entries, leaf: AuditLeaf, address: HistoryAddress, runs: Mapping[str, str]
+) -> EffectEntry:
     event = event_of(leaf)
     title, icon, tone = title_of(leaf.action, event)
     about = entries.about.get(leaf.operation_ref)
@@ -239,7 +266,7 @@ def _entry(entries: Entries, leaf: AuditLeaf, address: HistoryAddress) -> Effect
         subject_id = leaf.operation_ref
         href = f"{reverse('effect', args=[leaf.operation_ref])}?entry={leaf.pk}#entry-{leaf.pk}"
     elif leaf.run_ref:
-        subject = "Run"
+        subject = f"Run {runs.get(leaf.run_ref, '')}".rstrip()
     return EffectEntry(
         entry_id=f"entry-{leaf.pk}",
         href=f"{address.href(**toggled)}#entry-{leaf.pk}",

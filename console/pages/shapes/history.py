@@ -55,6 +55,7 @@ class EffectsPage:
     summary: str
     filters: tuple[Filter, ...] = ()
     chips: tuple[Tab, ...] = ()
+    exceptions: str = ""
     printed: str = ""
     proof: str = ""
     means: str = ""

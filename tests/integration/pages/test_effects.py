@@ -36,6 +36,8 @@ def test_a_decision_stands_in_the_history_with_who_when_and_why(operator: Client
     assert REASON in entry.note
     assert entry.subject == "Refund €1,240.00"
     assert entry.subject_href.startswith(f"/effects/{opened.operation.pk}/?entry=")
+    run = next(one for one in page_of(operator, "/effects/").entries if one.subject_id == opened.run.pk)
+    assert run.subject == f"Run {opened.run.external_id}"
     opened_page = page_of(operator, entry.href.split("#")[0])
     facts = {
         fact.label: "".join(str(getattr(p, "text", p)) for p in fact.value)

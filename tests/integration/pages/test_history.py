@@ -176,6 +176,16 @@ def test_each_exception_says_what_it_means_and_why_there_is_none(auditor: Client
         assert (page.empty.title, page.empty.text) == (f"{PRESETS[mark].label}: none", PRESETS[mark].none)
 
 
+def test_an_exception_is_not_called_absent_before_its_entries_were_looked_through(auditor: Client) -> None:
+    cases.needs_decision()
+    page = page_of(auditor, "/effects/?show=quick")
+    assert page.empty.title == f"{PRESETS[Mark.QUICK].label}: not looked through yet"
+    file_all()
+    page = page_of(auditor, "/effects/?show=quick")
+    assert page.empty.title.startswith(f"{PRESETS[Mark.QUICK].label}: none up to ")
+    assert page.exceptions == "none filed"
+
+
 def test_decisions_are_told_apart_by_what_had_been_before_them(login: Login, auditor: Client) -> None:
     opened = cases.needs_decision()
     decide(login(Role.OPERATOR), opened, "abandon", then="end")
