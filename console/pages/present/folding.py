@@ -11,7 +11,7 @@ from console.pages.shapes import TimelineItem
 
 # What a lookup's entry looks like, and how many in a row are worth a fold.
 LOOKUP_ICON = "scan-search"
-FOLDED_MIN = 3
+FOLDED_MIN = 2
 
 
 def folded(entries: Iterable[tuple[str, TimelineItem]]) -> tuple[TimelineItem, ...]:

@@ -12,7 +12,7 @@ from console.pages.present.folding import folded
 from console.pages.present.jsons import payload_view
 from console.pages.present.marks import PAUSED_WHY, amount_of, plural
 from console.pages.present.steps import steps_of
-from console.pages.present.timeline import event_of, item_of
+from console.pages.present.timeline import event_of, item_of, with_elapsed
 from console.pages.shapes import (
     Badge,
     Banner,
@@ -166,9 +166,13 @@ def run_page(
         plan=steps.plan if run.state not in RUN_ENDED else (),
         plan_note="What a worker would be told now. Nothing is sent by looking.",
         leases=tuple(_lease(read, one) for one in read.leases),
-        timeline=folded(
-            (leaf.operation_ref, item_of(leaf, event_of(leaf), read.names, links=False))
-            for leaf in read.leaves
+        timeline=tuple(
+            with_elapsed(
+                folded(
+                    (leaf.operation_ref, item_of(leaf, event_of(leaf), read.names, links=False))
+                    for leaf in read.leaves
+                )
+            )
         ),
         input=payload_view("Input", bytes(run.input), run.input_digest),
         output=payload_view("Output", bytes(run.output), run.output_digest) if run.output else None,

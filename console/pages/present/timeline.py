@@ -144,7 +144,7 @@ def timeline_of(read: CaseRead) -> tuple[TimelineItem, ...]:
         items.append(replace(item, quote=note.text) if note is not None else item)
     if repeats:
         items.append(_again(repeats))
-    return (*_with_elapsed(items), *_next(read))
+    return (*with_elapsed(items), *_next(read))
 
 
 def _intent(read: CaseRead) -> TimelineItem:
@@ -168,7 +168,8 @@ def _again(repeats: int) -> TimelineItem:
     )
 
 
-def _with_elapsed(items: Iterable[TimelineItem]) -> Iterable[TimelineItem]:
+def with_elapsed(items: Iterable[TimelineItem]) -> Iterable[TimelineItem]:
+    """Say of each entry but the first how long after the one before it came."""
     before = None
     for item in items:
         if item.at is not None and before is not None and item.at - before >= timedelta(seconds=1):

@@ -218,12 +218,14 @@ def test_lookups_in_a_row_with_one_answer_are_two_lines_of_the_timeline(operator
     opened = cases.needs_decision()
     timeline = page_of(operator, f"/runs/{opened.run.pk}/").timeline
     titles = [item.title for item in timeline]
-    first = titles.index("Lookup: not found: not proof")
+    first = titles.index("Lookup: not found, no proof")
     made = opened.case.lookups_count
     assert made >= 3
     assert titles[first + 1] == f"{made - 1} more lookups, the same answer"
-    assert titles.count("Lookup: not found: not proof") == 1
+    assert titles.count("Lookup: not found, no proof") == 1
     assert [item.at for item in timeline] == sorted(item.at for item in timeline)
+    # Each says how long after the one before it came, not how long ago.
+    assert all(item.elapsed for item in timeline[1:])
 
 
 def test_the_axis_says_where_the_run_is_paused_and_no_two_labels_meet(operator: Client) -> None:
