@@ -182,7 +182,7 @@ URGENT = QueueGroup(
         row(
             1,
             "Order 40 × filter cartridge FC-20",
-            replace(NOT_FOUND, word="Not found: not proof"),
+            replace(NOT_FOUND, word="Not found, no proof"),
             Counts(requests=2, effects=0),
             (Y, Y, N, Y, Y),
             timedelta(minutes=2),

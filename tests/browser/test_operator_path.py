@@ -69,7 +69,7 @@ def open_from_the_queue(page: Page, server: Server, opened: Opened) -> None:
 def read_the_evidence(page: Page) -> None:
     """Open what the lookup's answer held."""
     evidence = page.locator("#evidence")
-    expect(evidence.get_by_text("Lookup: not found: not proof")).to_be_visible()
+    expect(evidence.get_by_text("Lookup: not found, no proof")).to_be_visible()
     evidence.get_by_text("Answer’s head").first.click()
     expect(evidence.get_by_text("Status 200").first).to_be_visible()
 
@@ -180,8 +180,9 @@ def test_more_rows_are_loaded_under_those_that_are_shown(page: Page, web_server:
     sign_in(page, web_server)
     expect(page.locator("[data-row]")).to_have_count(50)
     expect(page.get_by_role("navigation", name="Primary")).to_contain_text("61 open")
-    page.get_by_role("link", name="Load more").click()
+    page.get_by_role("link", name="Load more").press("Enter")
     expect(page.locator("[data-row]")).to_have_count(61)
+    expect(page.locator("[data-row]").nth(50).get_by_role("link")).to_be_focused()
     expect(page.get_by_role("link", name="Load more")).to_have_count(0)
 
 

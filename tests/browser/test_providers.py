@@ -44,7 +44,7 @@ def test_an_operator_tests_a_lookup_and_an_administrator_tightens(
     used.get_by_label("Operation id or key").fill(opened.operation.pk)
     used.get_by_role("button", name="Ask the provider once").click()
     result = used.locator("#trial-result")
-    expect(result).to_contain_text("Not found: not proof")
+    expect(result).to_contain_text("Not found, no proof")
     expect(result).to_contain_text("What would be concluded")
     result.get_by_text("Request, without its secrets").click()
     expect(result).to_contain_text("GET http://127.0.0.1")

@@ -28,7 +28,7 @@ FINDINGS: Final[dict[str, Badge]] = {
     "refused": Badge(word="Ended without effect", icon="circle-x", tone="red"),
     "mismatch": Badge(word="Other content under our key", icon="equal-not", tone="red"),
     "several": Badge(word="More than one effect", icon="equal-not", tone="red"),
-    "not_found": Badge(word="Not found: not proof", icon="unknown", tone="amber", open=True),
+    "not_found": Badge(word="Not found, no proof", icon="unknown", tone="amber", open=True),
     "inconclusive": Badge(word="The answer says nothing", icon="unknown", tone="amber", open=True),
     "unavailable": Badge(word="Couldn’t be asked", icon="unplug", tone="grey", open=True),
 }

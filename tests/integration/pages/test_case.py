@@ -165,7 +165,7 @@ def test_the_timeline_tells_who_did_what_in_order(operator: Client) -> None:
         "Request sent",
         "The sender’s report",
         "Case opened",
-        "Lookup: not found: not proof",
+        "Lookup: not found, no proof",
         "2 more looks, the same answer",
         "A person is asked",
         "Decision",

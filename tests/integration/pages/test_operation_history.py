@@ -64,7 +64,7 @@ def test_everything_that_happened_stands_in_order_with_who_when_and_why(
         "Intent recorded",
         "Request sent",
         "Case opened",
-        "Lookup: not found: not proof",
+        "Lookup: not found, no proof",
         "A person is asked",
         "Claimed to work on",
         "Hidden parts shown to somebody",

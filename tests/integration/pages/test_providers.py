@@ -261,7 +261,7 @@ def test_the_key_names_an_operation_too_and_absence_is_said_for_what_it_is(
 ) -> None:
     opened = cases.open_case()
     result = ask(login(Role.OPERATOR), operation=opened.operation.key).context["page"].result
-    assert result.finding.word == "Not found: not proof"
+    assert result.finding.word == "Not found, no proof"
     assert result.concluded == "It would be looked up again."
 
 
