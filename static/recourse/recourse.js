@@ -122,6 +122,8 @@
     const reason = document.getElementById("reason");
     if (event.target === dialog && typed && reason) reason.value = typed.value;
     if (opener?.isConnected) opener.focus();
+    // A menu that it was opened from has closed since.
+    if (document.activeElement !== opener) opener?.closest?.("details")?.querySelector("summary")?.focus();
     opener = null;
   }
 
@@ -272,7 +274,16 @@
     return true;
   }
 
+  // From chosen rows to what can be done with them; each of those shows what it would do before it does it.
+  function toBulk() {
+    const first = document.querySelector("#bulk button");
+    if (!first?.checkVisibility()) return false;
+    first.focus();
+    return true;
+  }
+
   const keys = {
+    b: toBulk,
     h: openSnooze,
     1: () => openAction(1),
     2: () => openAction(2),
@@ -280,7 +291,9 @@
     j: () => move(1) || follow("j"),
     k: () => move(-1) || follow("k"),
     "/": () => {
-      const field = document.querySelector("main .filters input") ?? document.getElementById("jump");
+      // A view is a hidden field of the same form, and what is folded away can't be typed into.
+      const fields = document.querySelectorAll("main form.filters[method=get] input:not([type=hidden])");
+      const field = [...fields].find((one) => one.checkVisibility()) ?? document.getElementById("jump");
       field?.focus();
       return Boolean(field);
     },
@@ -297,7 +310,7 @@
   };
 
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey && event.key.toLowerCase() === "k" && !event.altKey) {
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k" && !event.altKey) {
       if (palette && !document.querySelector("dialog[open]")) {
         event.preventDefault();
         openPalette();
