@@ -190,6 +190,9 @@ def _keyfacts(read: CaseRead) -> tuple[Fact, ...]:
         return tuple(facts)
     since = operation.first_sent_at or case.opened_at
     facts.append(Fact(label="Outcome unknown for", value=(wording.span(read.now - since),)))
+    if case.state not in (CaseState.NEEDS_DECISION, CaseState.LOOKING_UP):
+        # Nobody is asked: it was decided, or it is the second person's turn, whose request ends by itself.
+        return tuple(facts)
     left = case.decide_by_at - read.now
     late = left.total_seconds() <= 0
     facts.append(
