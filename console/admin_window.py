@@ -20,7 +20,7 @@ from django.urls import reverse
 from console import access
 from console.access import Deed
 from console.models import ApiToken, Person
-from runs.models import Flow, FlowVersion, ProviderAccount, Team
+from runs.models import AccountTeam, Flow, FlowVersion, ProviderAccount, Team
 
 if TYPE_CHECKING:
     _ModelAdmin = admin.ModelAdmin[Any]
@@ -122,6 +122,7 @@ _SHOWN: tuple[tuple[type[Model], type[ReadOnly]], ...] = (
     (Flow, ReadOnly),
     (FlowVersion, ReadOnly),
     (ProviderAccount, ReadOnly),
+    (AccountTeam, ReadOnly),
 )
 for _model, _shown in _SHOWN:
     window.register(_model, _shown)

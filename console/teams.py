@@ -1,14 +1,16 @@
-"""Teams and what they decided about their flows, as administrators change them, on record."""
+"""Teams, the accounts that they may use, and what they decided about their flows, as administrators change
+them, on record."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 
-from console.people import By, NameTaken, NothingChanged, checked_reason
-from runs import audit
+from console.people import By, NameTaken, NothingChanged, checked_reason, require_still
+from runs import account_access, audit
 from runs.journal.evidence import storable_text
 from runs.models import NAME_LENGTH, Flow, Team
 from runs.refusals import Invalid, NotFound
@@ -37,6 +39,19 @@ def make_team(*, by: By, slug: str, name: str, reason: str) -> Team:
             )
         )
     return team
+
+
+def name_account_teams(
+    *, by: By, account: str, teams: Collection[str], seen: str, reason: str
+) -> tuple[str, ...]:
+    """Say that exactly these teams may use a provider account, none of them for every team; returns them.
+
+    Owns its transaction. Refuses as `account_access.name_teams`, and where `by` administers nothing any more.
+    """
+    said = checked_reason(reason)
+    with transaction.atomic():
+        require_still(by)
+        return account_access.name_teams(account=account, teams=teams, seen=seen, actor=by.actor, reason=said)
 
 
 def set_flow_policy(

@@ -29,7 +29,7 @@ from reconciliation.providers.tables import DeclarationInvalid
 from reconciliation.states import CaseState
 from reconciliation.strictness import BY_FIELD, held_to
 from reconciliation.tightening import REASON_LENGTH_MAX, REASON_LENGTH_MIN, newest_of, sort_queue_anew
-from runs import audit
+from runs import account_access, audit
 from runs.actors import Actor, ActorKind
 from runs.journal.evidence import storable_text
 from runs.locking import database_now
@@ -77,6 +77,12 @@ class SlugTaken(Invalid):
     """An account of this slug is declared by a file, is shipped, or belongs to operations of the journal."""
 
     word: ClassVar[str] = "invalid"
+
+
+class NoTeam(Refusal):
+    """Whoever declares a new account is in no team that it could be for."""
+
+    word: ClassVar[str] = "no_team"
 
 
 class OpenOperationsHold(Refusal):
@@ -131,14 +137,24 @@ def without_secrets(text: str) -> str:
     return Redactor().shapes_gone(text)
 
 
-def declare(*, text: str, reason: str, seen_number: int, actor: Actor, actor_name: str = "") -> Declaration:
+def declare(
+    *,
+    text: str,
+    reason: str,
+    seen_number: int,
+    actor: Actor,
+    actor_name: str = "",
+    teams: Sequence[str] | None = None,
+) -> Declaration:
     """Put this declaration in force from now on, as the next of its account. Owns its transaction.
 
     `seen_number` is that of the declaration that the person saw in force, 0 for none. What was tightened
-    stays tightened. Refuses in this order, having changed nothing: `Invalid`, `DeclarationInvalid`,
-    `SlugTaken`, `DeclarationMoved`, `NothingDeclared`, `OpenOperationsHold`. Operations that were sent before
-    keep what their first send fixed (law 5): where the declaration now sends otherwise, their key protects
-    nothing any more.
+    stays tightened. A new account is there for `teams` alone, those of whoever declares it, until an
+    administrator names others; None leaves it to every team. Refuses in this order, having changed nothing:
+    `Invalid`, `DeclarationInvalid`, `NoTeam`, `SlugTaken` (also by an account of other teams),
+    `DeclarationMoved`, `NothingDeclared`, `OpenOperationsHold`. Operations that were sent before keep what
+    their first send fixed (law 5): where the declaration now sends otherwise, their key protects nothing any
+    more.
     """
     if actor.kind is not ActorKind.PERSON:
         raise Invalid("Only a person declares a provider.", where="actor")
@@ -153,6 +169,8 @@ def declare(*, text: str, reason: str, seen_number: int, actor: Actor, actor_nam
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [DECLARING_LOCK])
         newest = newest_declaration(slug)
+        if teams is not None:
+            _refuse_others(slug, newest, teams)
         _refuse_taken(slug, newest)
         _refuse_moved(newest, seen_number)
         if newest is not None:
@@ -172,6 +190,8 @@ def declare(*, text: str, reason: str, seen_number: int, actor: Actor, actor_nam
         in_force = held_to(declared.account, tightened.values if tightened is not None else {})
         before = JournalAccount.objects.filter(pk=slug).values("adapter_version", "endpoint").first()
         sync_account(in_force, now=made.made_at)
+        if newest is None and teams is not None:
+            account_access.name_first(account=slug, teams=teams, actor=actor)
         sort_queue_anew(slug, in_force)
         pin = in_force.pin
         audit.append(
@@ -185,6 +205,7 @@ def declare(*, text: str, reason: str, seen_number: int, actor: Actor, actor_nam
                     "digest": declared.account.declaration_digest,
                     "adapter_version": pin.adapter,
                     "endpoint": pin.endpoint,
+                    **({"teams": sorted(teams)} if newest is None and teams is not None else {}),
                 },
                 reason=made.reason,
             )
@@ -314,6 +335,16 @@ def _out_of_reach(declared: Declared) -> Iterator[Fault]:
 
 
 # --- what is in the way ----------------------------------------------------------------------------------
+
+
+def _refuse_others(slug: str, newest: Declaration | None, teams: Sequence[str]) -> None:
+    if newest is None and not teams:
+        raise NoTeam(
+            "You are in no team, and a new account is there for the teams of whoever declares it. Let another"
+            " administrator give you one, or somebody who has one declare it."
+        )
+    if slug in account_access.closed_to(teams):
+        raise SlugTaken(f"“{slug}” is taken. Choose another slug.", where="slug")
 
 
 def _refuse_taken(slug: str, newest: Declaration | None) -> None:

@@ -44,7 +44,7 @@ from reconciliation.providers.base import (
 )
 from reconciliation.providers.registry import UnknownProvider
 from reconciliation.states import CaseKind, CaseState
-from runs import audit, canonical
+from runs import account_access, audit, canonical
 from runs.actors import Actor, ActorKind
 from runs.ids import ALPHABET, ULID_LENGTH
 from runs.keys import KEY_CHARACTERS, KEY_PREFIX
@@ -92,7 +92,11 @@ class About:
 
 @dataclass(frozen=True, kw_only=True)
 class Rehearsed:
-    """The answer and what would follow. `operation` is None for something that was typed by hand."""
+    """The answer and what would follow. `operation` is None for something that was typed by hand.
+
+    `withheld` says that what the answer shows beside what was typed may be another team's, and isn't in
+    `finding`; the conclusion is of the whole answer.
+    """
 
     account: ProviderAccount
     question: Question
@@ -100,20 +104,22 @@ class Rehearsed:
     assessment: Assessment
     operation: Operation | None
     asked_at: datetime
+    withheld: bool = False
 
 
 def rehearse(*, account: str, about: About, teams: Sequence[str], actor: Actor) -> Rehearsed:
     """Ask the provider once, on behalf of a person, and judge the answer as a lookup's would be.
 
     Owns its transactions; none is open while the provider is asked. Refuses with `NotFound` (also for another
-    team's operation), `Invalid` with the field in `where`, or `CannotBeAsked`.
+    team's operation, and for an account of others), `Invalid` with the field in `where`, or `CannotBeAsked`.
     """
     if actor.kind is not ActorKind.PERSON:
         raise Invalid("Only a person tests a lookup.", where="actor")
+    account_access.require_open(account, teams=teams)
     try:
         held = effective.account(account)
-    except UnknownProvider as unknown:
-        raise Invisible(unknown.sentence, account=account[:64]) from None
+    except UnknownProvider:
+        raise account_access.not_there(account) from None
     if not held.contract.has_lookup:
         raise CannotBeAsked(
             "This account is asked nothing: it offers no lookup, or lookups are switched off."
@@ -135,10 +141,12 @@ def rehearse(*, account: str, about: About, teams: Sequence[str], actor: Actor) 
     found = {"finding": finding.kind.value, "digest": finding.evidence_digest}
     _note(account, actor, "provider.lookup_test_answered", question, operation, found)
     facts = facts_of(operation, held, question)
+    withheld = operation is None and account_access.is_shared(account, teams=teams)
     return Rehearsed(
         account=held,
         question=question,
-        finding=finding,
+        finding=only_what_was_asked(finding) if withheld else finding,
+        withheld=withheld,
         assessment=assess(with_finding(facts, finding, asked_at), held.contract, database_now()),
         operation=operation,
         asked_at=asked_at,
@@ -199,6 +207,18 @@ def _ask(account: str, claim: str, question: Question) -> Finding:
         ),
     )
     return finding
+
+
+def only_what_was_asked(finding: Finding) -> Finding:
+    """The finding without what may be another team's: records that carry nothing typed, and the raw answer.
+
+    A provider that is asked for a list answers with everybody's records of it.
+    """
+    receipts = tuple(one for one in finding.receipts if one.named)
+    if finding.exchange is None:
+        return replace(finding, receipts=receipts)
+    exchange = replace(finding.exchange, body="", response_headers=())
+    return replace(finding, receipts=receipts, exchange=exchange)
 
 
 def _note(

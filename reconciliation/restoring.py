@@ -8,6 +8,7 @@ opens it knowing what isn't. `place` freezes, the sweeper calls the steps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import ClassVar
@@ -19,7 +20,7 @@ from reconciliation.marking import RESTORER, unreported_at
 from reconciliation.models import Case
 from reconciliation.place import COMES_BACK
 from reconciliation.states import CaseState
-from runs import audit
+from runs import account_access, audit
 from runs.actors import Actor
 from runs.ids import new_id
 from runs.journal.evidence import storable_text
@@ -226,12 +227,16 @@ def open_settled() -> int:
     return opened
 
 
-def open_account(*, account: str, actor: Actor, reason: str) -> None:
+def open_account(*, account: str, actor: Actor, reason: str, teams: Sequence[str] | None = None) -> None:
     """Let an account send again. Raises `NothingFrozen`, or `NotReconciled` while something is looked up.
+
+    To somebody of these `teams` an account of others isn't there (`AccountNotFound`); None asks for no team.
 
     What stays unknown stays so: each such operation waits for its own decision. Who opens knows that, and for
     the restorer itself it isn't allowed. Owns its transaction.
     """
+    if teams is not None and not account_access.open_to(teams).filter(pk=account).exists():
+        raise account_access.not_there(account)
     with transaction.atomic():
         freeze = Freeze.objects.select_for_update().filter(ended_at__isnull=True).first()
         one = AccountReturn.objects.select_for_update().filter(

@@ -7,7 +7,7 @@ later. Which way is tighter is data (`strictness.RULES`). The only writer of `Ti
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import ClassVar, Final
 
@@ -22,7 +22,7 @@ from reconciliation.models import Case, Tightening
 from reconciliation.providers import registry
 from reconciliation.states import CaseState
 from reconciliation.strictness import BY_FIELD, RULES, Held, Rule, Unit, held_to
-from runs import audit
+from runs import account_access, audit
 from runs.actors import Actor, ActorKind
 from runs.journal.evidence import storable_text
 from runs.locking import database_now
@@ -66,14 +66,18 @@ def tighten(
     seen_number: int,
     actor: Actor,
     actor_name: str = "",
+    teams: Sequence[str] | None = None,
 ) -> Tightening:
     """Hold the account to these values from now on, beside what was tightened before. Owns its transaction.
 
     `wanted` names fields of `strictness.RULES`; durations are whole milliseconds. `seen_number` is that of
-    the tightening that the person saw in force, 0 for none. Refuses in this order, having changed nothing:
+    the tightening that the person saw in force, 0 for none. To somebody of these `teams` an account of others
+    isn't there; None asks for no team. Refuses in this order, having changed nothing:
     `NotFound`, `Invalid`, `ContractMoved`, `LooseningNeedsApproval`, `NothingTightened`. Attempts that were
     made before keep the quiet time that was fixed with them.
     """
+    if teams is not None:
+        account_access.require_open(account, teams=teams)
     if not could_be_declared(account):
         raise NotFound(f"No provider account “{account[:64]}” is declared.", account=account[:64])
     _check(wanted, reason, actor)

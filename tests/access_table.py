@@ -182,6 +182,8 @@ PAGES: Final[Mapping[str, Rule]] = MappingProxyType(
         "person_act": acts(ADMINISTRATORS),
         "team_list": reads(ADMINISTRATORS),
         "team_new": acts(ADMINISTRATORS),
+        "account_access_list": reads(ADMINISTRATORS),
+        "account_access": form(ADMINISTRATORS, sees=ADMINISTRATORS),
         "token_list": reads(ADMINISTRATORS),
         "token_new": acts(ADMINISTRATORS),
         "token_revoke": acts(ADMINISTRATORS),

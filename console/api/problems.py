@@ -21,6 +21,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import AuthenticationError, HttpError
 from ninja.errors import ValidationError as NinjaValidationError
 
+from runs.account_access import AccountNotFound
 from runs.canonical import UnreadableJson, parse
 from runs.refusals import Invalid, NotFound, Refusal
 
@@ -206,6 +207,12 @@ WORDS: dict[str, Word] = {
         "There is nothing here that this token can see",
         "It doesn't exist, or it belongs to another team; the answer is the same.",
     ),
+    "account_not_found": Word(
+        404,
+        "There is no such provider account for this team",
+        "No account has this name, or it is other teams'; the answer is the same. `account` is the name, and "
+        "in a turn `where` is the call that has it. Nothing was changed.",
+    ),
     "forbidden": Word(
         403,
         "This token may not do this",
@@ -315,7 +322,7 @@ def refused(refusal: Refusal, *, headers: dict[str, str] | None = None, **member
     wait_ms = details.get("retry_after_ms")
     if isinstance(wait_ms, int):
         headers = {"Retry-After": str(math.ceil(wait_ms / 1000)), **(headers or {})}
-    if isinstance(refusal, Invalid) and details.get("where") is not None:
+    if isinstance(refusal, Invalid | AccountNotFound) and details.get("where") is not None:
         details["where"] = pointer(str(details["where"]))
     return problem(refusal.word, refusal.sentence, headers=headers, members=details)
 

@@ -185,7 +185,7 @@ def release_lease(request: HttpRequest, run_id: str, payload: Body[bodies.Releas
     **call(
         scopes=JOURNAL,
         answers={200: answers.TurnAnswer, 201: answers.TurnAnswer},
-        words=(*_FENCED, "turn_already_decided", "previous_turn_open"),
+        words=(*_FENCED, "turn_already_decided", "previous_turn_open", "account_not_found"),
     ),
 )
 def save_turn(request: HttpRequest, run_id: str, payload: Body[bodies.SaveTurn]) -> HttpResponse:

@@ -30,6 +30,7 @@ from reconciliation.admission import BREAKER_OPENED
 from reconciliation.approval_models import ApprovalRequest
 from reconciliation.models import Case
 from reconciliation.states import CaseKind, CaseState, Need
+from runs import account_access
 from runs.models import AuditLeaf
 
 # Entries of one transaction.
@@ -236,12 +237,14 @@ def _of_approvals(leaves: Iterable[_Leaf]) -> list[Occurrence]:
 
 
 def _of_breakers(leaves: Iterable[_Leaf]) -> list[Occurrence]:
-    """One for each team with a case there: an account belongs to none."""
+    """One for each team with a case there that may use the account."""
     found = []
     for leaf in leaves:
         if leaf.action != BREAKER_OPENED:
             continue
         open_there = Case.objects.filter(provider_slug=leaf.subject).exclude(state=CaseState.RESOLVED)
+        if named := account_access.named_teams(leaf.subject):
+            open_there = open_there.filter(team__in=named)
         found += [
             Occurrence(
                 happening=Happening.BREAKER_OPEN,

@@ -1,4 +1,7 @@
-"""Administration: people, teams, tokens, flows. For administrators alone, and never for their own account."""
+"""Administration: people, teams, who may use which account, tokens, flows.
+
+For administrators alone, and never for their own account.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from console.models import Person, Role, Scope
 from console.pages.drafts import shown_facts, take_draft
 from console.pages.forms import clean
 from console.pages.guards import Viewer, is_given_back, page
+from console.pages.present import account_access as access_words
 from console.pages.present import administration as present
 from console.pages.shapes.administration import AdministrationPage, ChangeForm, Once
 from console.people import By
@@ -259,6 +263,56 @@ def team_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         return _refused(request, shown, refusal, form_id="new")
     messages.success(request, f"Team {made.slug} is made. Give people and tokens to it.")
     return HttpResponseRedirect(reverse("team_list"))
+
+
+@page("GET", "HEAD")
+def account_access_list(request: HttpRequest, viewer: Viewer) -> HttpResponse:
+    """Every provider account and the teams that may use it."""
+    _by(viewer)
+    listed = queries.accounts(after=clean(request.GET.get("after", ""))[:100])
+    return _show(request, access_words.accounts_page(listed))
+
+
+@page("GET", "HEAD", "POST")
+def account_access(request: HttpRequest, viewer: Viewer, account: str) -> HttpResponse:
+    """One provider account, and the teams that may use it to change."""
+    by = _by(viewer)
+    slug = clean(account)[:100]
+    if request.method != "POST":
+        return _first(request, _account(slug), form_id=access_words.FORM)
+    given = _given(request)
+    try:
+        named = teams.name_account_teams(
+            by=by,
+            account=slug,
+            teams=_named(given),
+            seen=_one(given, "seen"),
+            reason=_one(given, "reason"),
+        )
+    except Refusal as refusal:
+        return _refused(request, _account(slug), refusal, form_id=access_words.FORM)
+    messages.success(request, access_words.changed(slug, named))
+    return HttpResponseRedirect(reverse("account_access_list"))
+
+
+def _account(slug: str) -> AdministrationPage:
+    read = queries.account(slug)
+    if read is None:
+        raise NotFound("There is no such provider account.")
+    return access_words.account_page(read, teams=queries.teams())
+
+
+def _named(given: Mapping[str, list[str]]) -> list[str]:
+    """The teams that a form names; whoever means every team says so, and doesn't just tick none."""
+    match _one(given, "there_for"):
+        case "every":
+            return []
+        case "named":
+            if not given.get("teams"):
+                raise Invalid("Name at least one team. For every team, choose that.", where="teams")
+            return given["teams"]
+        case _:
+            raise Invalid("Choose whom it is there for.", where="there_for")
 
 
 @page("GET", "HEAD")

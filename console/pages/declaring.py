@@ -22,6 +22,7 @@ from console.pages.shapes import Banner, Fact, FieldError
 from console.pages.shapes.declaring import DeclaringPage
 from reconciliation.declaring import (
     DeclarationMoved,
+    NoTeam,
     NothingDeclared,
     OpenOperationsHold,
     declare,
@@ -33,6 +34,7 @@ from reconciliation.declaring import (
 from reconciliation.providers.declaration import Declared
 from reconciliation.providers.tables import DeclarationInvalid
 from reconciliation.sampling import Sampled, sample
+from runs import account_access
 from runs.refusals import Invalid, NotFound, Refusal
 
 _REFUSED = "It is refused as a file would be: each sentence says what was found and what is allowed."
@@ -47,7 +49,7 @@ def provider_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         typed_kept = shown_facts(request.POST) if posted else ()
         return _render(request, closed_page(why_not), status=403 if posted else 200, typed_kept=typed_kept)
     if request.method != "POST":
-        return _open(request)
+        return _open(request, viewer)
     draft = read_declaration(request.POST)
     text, unread, places = draft.declaration()
     shown = DeclarationDraft({**draft.typed, "text": text})
@@ -76,14 +78,14 @@ def provider_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
             return _saved(request, viewer, shown, declared)
 
 
-def _open(request: HttpRequest) -> HttpResponse:
+def _open(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """A fresh form, one that a lost session had kept, or the declaration in force to be changed."""
     if kept := take_draft(request, path=request.path):
         return _again(request, read_declaration(kept))
     slug = request.GET.get("account", "")[:64]
     if not slug:
         return _again(request, DeclarationDraft(fresh=True))
-    newest = newest_declaration(slug)
+    newest = None if slug in account_access.closed_to(viewer.teams) else newest_declaration(slug)
     if newest is None:
         raise NotFound(f"“{slug}” isn't declared in the console.", account=slug)
     typed = {"counts": "text", "text": newest.text, "seen_number": str(newest.number)}
@@ -111,16 +113,23 @@ def _saved(request: HttpRequest, viewer: Viewer, draft: DeclarationDraft, declar
             seen_number=draft.seen_number,
             actor=viewer.actor,
             actor_name=viewer.name,
+            teams=viewer.teams,
         )
     except DeclarationMoved as refusal:
         return _again(request, draft, declared=declared, banner=declared_meanwhile(refusal), status=409)
-    except (OpenOperationsHold, NothingDeclared) as refusal:
-        status = 423 if isinstance(refusal, OpenOperationsHold) else 422
+    except (OpenOperationsHold, NothingDeclared, NoTeam) as refusal:
+        status = (
+            409 if isinstance(refusal, NoTeam) else 423 if isinstance(refusal, OpenOperationsHold) else 422
+        )
         banner = not_declared(refusal.sentence)
         return _again(request, draft, declared=declared, banner=banner, status=status)
     except Invalid as refusal:
         return _again(request, draft, declared=declared, errors=(_misplaced(draft, refusal),), status=422)
-    messages.success(request, "Declared. It counts from now on, in every process within seconds.")
+    new = made.number == 1
+    whose = (
+        f" It is there for {' and '.join(viewer.teams)} alone; Account access changes that." if new else ""
+    )
+    messages.success(request, f"Declared. It counts from now on, in every process within seconds.{whose}")
     return HttpResponseRedirect(reverse("provider", args=[made.account]))
 
 

@@ -70,7 +70,12 @@ def environment_open(request: HttpRequest, viewer: Viewer, slug: str) -> HttpRes
     if why_not:
         return _show(request, viewer, banner=_refused(why_not), status=403)
     try:
-        restoring.open_account(account=slug, actor=viewer.actor, reason="Opened on the environment page.")
+        restoring.open_account(
+            account=slug,
+            actor=viewer.actor,
+            reason="Opened on the environment page.",
+            teams=viewer.teams,
+        )
     except (NothingFrozen, NotReconciled) as refusal:
         return _show(request, viewer, banner=_refused(refusal.sentence), status=409)
     messages.success(request, f"{slug} sends again. What stays unknown there still waits for its decision.")
@@ -107,7 +112,7 @@ def _show(
     status: int = 200,
 ) -> HttpResponse:
     shown = environment_page(
-        read_environment(),
+        read_environment(teams=viewer.teams),
         now=database_now(),
         why_not=viewer.why_not(Deed.STATE_ENVIRONMENT),
         draft=draft or {},

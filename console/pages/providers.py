@@ -10,12 +10,15 @@ from django.urls import reverse
 from console.access import Deed
 from console.pages.drafts import shown_facts
 from console.pages.guards import Viewer, is_given_back, page
+from console.pages.present.account_access import access_form
 from console.pages.present.providers import provider_list_page, provider_page
 from console.pages.present.tightening import moved_banner, not_tightened
 from console.pages.present.trial import not_asked, trial_form, trial_result
 from console.pages.provider_forms import TighteningDraft, TrialDraft, read_tightening, read_trial
 from console.pages.shapes import Banner, FieldError, TrialResult
-from console.queries.providers import list_providers, read_provider
+from console.pages.shapes.administration import ChangeForm
+from console.queries import administration
+from console.queries.providers import ProviderRead, list_providers, read_provider
 from reconciliation.rehearsal import CannotBeAsked, rehearse
 from reconciliation.strictness import BY_FIELD
 from reconciliation.tightening import (
@@ -93,6 +96,7 @@ def provider_tighten(request: HttpRequest, viewer: Viewer, slug: str) -> HttpRes
             seen_number=draft.seen_number,
             actor=viewer.actor,
             actor_name=viewer.name,
+            teams=viewer.teams,
         )
     except Refusal as refusal:
         return _say(request, viewer, slug, draft, refusal)
@@ -126,6 +130,13 @@ def _say(
             raise refusal
 
 
+def _access(viewer: Viewer, read: ProviderRead) -> ChangeForm | None:
+    """The form that says who may use it, for whoever may say so; None until the journal knows the account."""
+    if viewer.why_not(Deed.ADMINISTER) or not read.known_to_journal:
+        return None
+    return access_form(read.account.slug, named=read.named_teams, teams=administration.teams())
+
+
 def _show(
     request: HttpRequest,
     viewer: Viewer,
@@ -153,6 +164,7 @@ def _show(
         errors=errors,
         result=result,
         banner=banner,
+        access=_access(viewer, read),
     )
     closed = (trial is not None and shown.trial.closed) or (draft is not None and shown.tighten.closed)
     typed_kept = shown_facts(request.POST) if closed else ()

@@ -14,9 +14,22 @@ from reconciliation.states import CaseState
 # Longer lists of choices help nobody; what isn't offered can still be in an address.
 OFFERED_MAX: Final = 200
 
+# An account that a team may use, or at which it has had a case: those stay, whoever may use it now.
+VISIBLE_ACCOUNT: Final = """(
+    NOT EXISTS (SELECT FROM runs_accountteam AS named WHERE named.account_id = account.slug)
+    OR EXISTS (
+        SELECT FROM runs_accountteam AS named
+        WHERE named.account_id = account.slug AND named.team_id = ANY(%(teams)s)
+    )
+    OR EXISTS (
+        SELECT FROM unnest(%(teams)s::text[]) AS ours (slug)
+        JOIN reconciliation_case AS had ON had.team_id = ours.slug AND had.provider_slug = account.slug
+    )
+)"""
 # The tools are those of the first cases of the list, each team's in the order of its index: not a census.
 _CHOICES: Final = """
-(SELECT 'provider', slug, '' FROM runs_provideraccount ORDER BY slug LIMIT %(most)s)
+(SELECT 'provider', slug, '' FROM runs_provideraccount AS account WHERE {visible}
+ ORDER BY slug LIMIT %(most)s)
 UNION ALL
 (SELECT DISTINCT 'flow', name, '' FROM runs_flow WHERE team_id = ANY(%(teams)s) ORDER BY name LIMIT %(most)s)
 UNION ALL
@@ -56,7 +69,7 @@ def choices_of(*, teams: Sequence[str], state: CaseState) -> Choices:
     found: dict[str, list[tuple[str, str]]] = {"provider": [], "flow": [], "tool": [], "person": []}
     with connection.cursor() as cursor:
         cursor.execute(
-            _CHOICES.format(state=state, order=_ORDERS[state]),
+            _CHOICES.format(state=state, order=_ORDERS[state], visible=VISIBLE_ACCOUNT),
             {"teams": list(teams), "most": OFFERED_MAX, "cases": COUNT_MAX},
         )
         for kind, value, label in cursor.fetchall():

@@ -19,7 +19,7 @@ from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 
 from console.history_models import HistoryEntry, HistoryMark, Mark
 from console.queries import keyset
-from console.queries.choices import OFFERED_MAX
+from console.queries.choices import OFFERED_MAX, VISIBLE_ACCOUNT
 from console.queries.finding import Named, find_named
 from console.queries.people import Names
 from reconciliation.models import Case, Decision
@@ -454,8 +454,8 @@ def _decisions(leaves: Sequence[AuditLeaf], entry: str) -> dict[str, Decision]:
 
 
 _FRAME: Final = """
-(SELECT 'provider', slug, '', 0::bigint, NULL::timestamptz FROM runs_provideraccount
- ORDER BY slug LIMIT %(most)s)
+(SELECT 'provider', slug, '', 0::bigint, NULL::timestamptz FROM runs_provideraccount AS account
+ WHERE {visible} ORDER BY slug LIMIT %(most)s)
 UNION ALL
 (SELECT DISTINCT 'person', 'person:' || person.id,
         coalesce(nullif(trim(person.first_name || ' ' || person.last_name), ''), person.username) AS name,
@@ -493,7 +493,7 @@ def read_frame(teams: Sequence[str]) -> Frame:
         "marks": [str(mark) for mark in Mark],
     }
     with connection.cursor() as cursor:
-        cursor.execute(_FRAME, asked)
+        cursor.execute(_FRAME.format(visible=VISIBLE_ACCOUNT), asked)
         rows = cursor.fetchall()
     (through,) = [row for row in rows if row[0] == "through"]
     (latest,) = [row for row in rows if row[0] == "latest"]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reconciliation import restoring
 from reconciliation.restoring import Progress
+from runs import account_access
 from runs.models import AccountReturn, Environment, Freeze, Orphan, ProviderAccount
 
 # Newest first; what is older is found by its key at the provider.
@@ -28,14 +30,15 @@ class EnvironmentRead:
     more_orphans: bool
 
 
-def read_environment() -> EnvironmentRead:
-    """Read it all; the few accounts of a deployment, and the newest orphans."""
+def read_environment(*, teams: Sequence[str]) -> EnvironmentRead:
+    """Read it all; the few accounts that are there for these teams, and the newest orphans of them."""
     freeze = Freeze.objects.filter(ended_at__isnull=True).first()
     returns = (
         {one.account_id: one for one in AccountReturn.objects.filter(freeze=freeze).select_related("freeze")}
         if freeze is not None
         else {}
     )
+    visible = list(account_access.open_to(teams))
     accounts = tuple(
         AccountRead(
             account=account,
@@ -46,13 +49,13 @@ def read_environment() -> EnvironmentRead:
                 else None
             ),
         )
-        for account in ProviderAccount.objects.order_by("slug")
+        for account in visible
     )
     # Open ones first: "open" sorts after "linked".
     orphans = list(
-        Orphan.objects.select_related("account", "operation").order_by("-state", "-id")[
-            : ORPHANS_SHOWN_MAX + 1
-        ]
+        Orphan.objects.filter(account__in=[one.pk for one in visible])
+        .select_related("account", "operation")
+        .order_by("-state", "-id")[: ORPHANS_SHOWN_MAX + 1]
     )
     return EnvironmentRead(
         environment=Environment.objects.first(),

@@ -22,9 +22,9 @@ from reconciliation.models import Case, Tightening
 from reconciliation.providers import registry
 from reconciliation.providers.tables import DeclarationInvalid
 from reconciliation.states import CaseState
+from runs import account_access
 from runs.locking import database_now
 from runs.models import ProviderAccount as JournalAccount
-from runs.refusals import NotFound
 
 # Open cases are looked through once for all accounts; beyond this many the counts say "+".
 CASES_MAX: Final = 10_000
@@ -78,6 +78,9 @@ class ProviderRead:
     offered: bool
     # Declared in the console, where an administrator may declare it anew.
     stored: bool
+    # The teams that alone may use it, () where every team may; and those of them that are the viewer's.
+    named_teams: tuple[str, ...]
+    own_named: tuple[str, ...]
 
     @property
     def number(self) -> int:
@@ -86,15 +89,17 @@ class ProviderRead:
 
 
 def list_providers(*, teams: Sequence[str]) -> Listed:
-    """Read every account; where a file can't be used, what is wrong with it instead of what was declared."""
+    """Read every account that is there for these teams; where a file can't be used, what is wrong with it."""
     problems = registry.problems()
     try:
-        accounts = effective.all_accounts()
+        everybodys = effective.all_accounts()
         problems += registry.set_aside()
     except DeclarationInvalid:
-        accounts = ()
-    declared = {one.slug for one in accounts}
-    offered = tuple(one for one in _catalogue() if one.slug not in declared)
+        everybodys = ()
+    closed = account_access.closed_to(teams)
+    accounts = tuple(one for one in everybodys if one.slug not in closed)
+    declared = {one.slug for one in everybodys}
+    offered = tuple(one for one in _catalogue() if one.slug not in declared | closed)
     known = JournalAccount.objects.exclude(pk__in=declared).order_by("slug").values_list("slug", flat=True)
     tightened = Tightening.objects.order_by("account").values_list("account", flat=True).distinct()
     now = database_now()
@@ -102,24 +107,31 @@ def list_providers(*, teams: Sequence[str]) -> Listed:
         now=now,
         accounts=accounts,
         offered=offered,
-        undeclared=() if problems and not accounts else tuple(account_of(slug) for slug in known),
+        undeclared=()
+        if problems and not everybodys
+        else tuple(account_of(slug) for slug in known if slug not in closed),
         tightened=frozenset(tightened),
         cases=open_cases(teams=teams),
         held={gate.account_id: gate for gate in _held(now)},
-        problems=problems,
+        # A declaration of the console is named by its account.
+        problems=tuple(one for one in problems if one.partition(",")[0] not in closed),
     )
 
 
 def read_provider(slug: str, *, teams: Sequence[str]) -> ProviderRead:
-    """Read one account; raises `NotFound` where no declaration, shipped or own, nor the journal knows it."""
+    """Read one account; raises `NotFound` where no declaration, shipped or own, nor the journal knows it.
+
+    So it does where the account is there for other teams alone.
+    """
+    account_access.require_open(slug, teams=teams)
     effective.refresh()
     declared = next((one for one in registry.all_accounts() if one.slug == slug), None)
     offered = next((one for one in _catalogue() if one.slug == slug), None) if declared is None else None
     known = JournalAccount.objects.filter(pk=slug).exists()
     if declared is None and offered is None and not known:
-        raise NotFound(f"There is no provider account “{slug[:64]}”.", account=slug[:64])
+        raise account_access.not_there(slug)
     tightenings = tuple(Tightening.objects.filter(account=slug).order_by("-number")[:TIGHTENINGS_MAX])
-    now = database_now()
+    now, named = database_now(), account_access.named_teams(slug)
     return ProviderRead(
         now=now,
         account=offered or account_of(slug),
@@ -132,6 +144,8 @@ def read_provider(slug: str, *, teams: Sequence[str]) -> ProviderRead:
         known_to_journal=known,
         offered=offered is not None,
         stored=registry.is_stored(slug),
+        named_teams=named,
+        own_named=tuple(one for one in named if one in teams),
     )
 
 

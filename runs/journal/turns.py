@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django.db import transaction
 from django.db.models import Q
 
-from runs import audit
+from runs import account_access, audit
 from runs.actors import Actor, ActorKind
 from runs.canonical import Canonical, canonicalise
 from runs.ids import check_client_id, new_id
@@ -84,7 +85,8 @@ def save_turn(
     """Save the decision of turn `index` (from 1) and mint the operation of each effect, all or nothing.
 
     The same content again is accepted under any valid token; other content raises `TurnAlreadyDecided`.
-    Turn n+1 is refused with `PreviousTurnOpen` until every call of turn n is settled. Owns its transaction.
+    Turn n+1 is refused with `PreviousTurnOpen` until every call of turn n is settled, and an account that the
+    team may not use with `AccountNotFound`, as one that there isn't. Owns its transaction.
     """
     content = canonicalise(
         {"decision": decision, "parallel": parallel, "calls": [call.as_json() for call in calls]}
@@ -150,7 +152,7 @@ def _insert_turn(
 ) -> None:
     run = locked.run
     order = "parallel" if parallel else "ordered"
-    accounts = _accounts(calls)
+    accounts = _accounts(run, calls)
     turn = Turn.objects.create(run=run, index=index, decision=decided.bytes, digest=digest, parallel=order)
     contents = [canonicalise(call.args) for call in calls]
     rows = Call.objects.bulk_create(
@@ -194,14 +196,13 @@ def _insert_turn(
     )
 
 
-def _accounts(calls: tuple[CallChosen, ...]) -> dict[str, ProviderAccount]:
+def _accounts(run: Run, calls: tuple[CallChosen, ...]) -> Mapping[str, ProviderAccount]:
+    """The accounts that the calls name, held: closing one to the team waits, or was before this turn."""
     named = {call.provider for call in calls if call.effect}
-    accounts = ProviderAccount.objects.in_bulk(list(named))
+    accounts = account_access.hold_usable(named, team=run.team_id)
     for position, call in enumerate(calls):
         if call.effect and call.provider not in accounts:
-            raise Invalid(
-                f"There is no provider account {call.provider!r} here.", where=f"calls/{position}/provider"
-            )
+            raise account_access.not_there(call.provider, where=f"calls/{position}/provider")
     return accounts
 
 

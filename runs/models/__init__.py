@@ -17,7 +17,7 @@ from runs.models.effects import (
     Receipt,
     Report,
 )
-from runs.models.parties import Approval, Flow, FlowVersion, ProviderAccount, Team
+from runs.models.parties import AccountTeam, Approval, Flow, FlowVersion, ProviderAccount, Team
 from runs.models.restoring import AccountReturn, Binding, Environment, Freeze, Orphan
 from runs.models.running import RUN_ENDED_STATES, Call, Lease, Run, Turn
 
@@ -30,6 +30,7 @@ __all__ = [
     "RUN_ENDED_STATES",
     "TURN_ORDERS",
     "AccountReturn",
+    "AccountTeam",
     "Approval",
     "Attempt",
     "AuditLeaf",

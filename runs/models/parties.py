@@ -102,6 +102,22 @@ class ProviderAccount(models.Model):
         return self.title
 
 
+class AccountTeam(models.Model):
+    """A team that may use an account. An account for which no team is named is open to every team."""
+
+    id = models.BigAutoField(primary_key=True)
+    account = models.ForeignKey(ProviderAccount, on_delete=models.PROTECT, related_name="named")
+    team = models.ForeignKey(Team, on_delete=models.PROTECT, related_name="accounts_named")
+    made_by = models.CharField(max_length=NAME_LENGTH)
+    made_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["account", "team"], name="account_team_once")]
+
+    def __str__(self) -> str:
+        return f"{self.account_id} for {self.team_id}"
+
+
 class Approval(models.Model):
     """A record that an approver made and that a run refers to; the agent can only name it."""
 

@@ -154,6 +154,8 @@ def pages_of_others(seeded: Seeded) -> dict[str, dict[str, str]]:
             "person": "/people/1/",
             "person-new": "/people/new/",
             "teams": "/teams/",
+            "account-access": "/account-access/",
+            "account-access-one": "/account-access/sandbox-payments/",
             "flows": "/flows/",
             "flow": f"/flows/{seeded.steps.flow_id}/",
             "tokens": "/tokens/",

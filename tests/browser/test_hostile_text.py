@@ -126,6 +126,7 @@ def pages_of(world: HostileWorld) -> dict[str, list[str]]:
         "preferences": [f"/preferences/?next={hostile}"],
         "person": ["/people/1/"],
         "flow": [f"/flows/{one.claimed.run.flow_id}/" for one in world.opened[:OPENED]],
+        "account_access": [f"/account-access/{world.declared}/", "/account-access/sandbox-payments/"],
         "approval": ["/approvals/apr_1/"],
         "not found": [f"/nowhere/{hostile}/", f"/cases/{hostile}/", f"/problems/{hostile}"],
     }

@@ -29,6 +29,7 @@ from reconciliation import attaching
 from reconciliation.models import Decision
 from reconciliation.states import Action
 from reconciliation.working import Worker
+from runs import account_access
 from runs.actors import Actor, ActorKind
 from runs.models import AuditLeaf
 from tests import cases, cases_world, factories
@@ -55,8 +56,11 @@ OF_A_TEAM = frozenset(
         "export_id",
         "number",
         "call_id",
+        "slug",
     }
 )
+# Where every administrator says whose an account is.
+ADMINISTERS_ACCOUNTS = frozenset({"account_access_list", "account_access"})
 REFUSALS = frozenset({401, 403, 404, 405})
 WEBHOOK = "/api/v1/providers/{account}/webhook"
 
@@ -197,16 +201,23 @@ def ids_of(team: str) -> dict[str, str]:
             sha256="0" * 64,
             ended_at=timezone.now(),
         ).pk,
+        # An account that is there for this team alone.
+        "slug": _account_of(team),
         # These belong to no team.
         # What is administered is no team's: every administrator sees it.
+        "account": cases.PAYMENTS,
         "person_id": str(owner.pk),
         "act": "sessions",
         "flow_id": opened.run.flow_id,
         "session_id": "1",
         "pk": "1",
-        "slug": cases.PAYMENTS,
         "name": "payload",
     }
+
+
+def _account_of(team: str) -> str:
+    account_access.name_first(account=cases.PAYMENTS, teams=[team], actor=factories.PERSON)
+    return cases.PAYMENTS
 
 
 def person(*roles: Role, team: str) -> Person:
@@ -360,10 +371,54 @@ def test_no_role_sees_or_changes_anything_of_another_team(ids: dict[str, str], r
             assert sent.status_code in wanted, f"{address.name}: {sent.status_code} {said(sent)}"
         for answer in (opened, sent):
             text = b"".join(answer) if answer.streaming else answer.content  # type: ignore[call-overload]
-            for one in ("case_id", "run_id", "operation_id", "job_id"):
+            for one in ("case_id", "run_id", "operation_id", "job_id", "slug"):
+                if one == "slug" and address.name in ADMINISTERS_ACCOUNTS:
+                    continue
                 # What somebody sent may be said back to them.
                 if ids[one] not in path and ids[one] not in data.values():
                     assert ids[one] not in text.decode(), (address.name, one)
+
+
+@pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMINISTRATOR])
+def test_another_teams_account_is_answered_like_one_that_was_made_up(ids: dict[str, str], role: Role) -> None:
+    client, compared = browser(person(role, team=OTHER_TEAM)), 0
+    for address in ADDRESSES:
+        if "slug" not in address.names:
+            continue
+        theirs, made_up = (
+            requests_of(address, {**ids, "slug": slug}) for slug in (ids["slug"], "made-up-slug-of-it")
+        )
+        for method in ("get", "post"):
+            answers = []
+            for _, path, data in (theirs, made_up):
+                more = {"data": data} if method == "post" else {}
+                answer = asked(client, method, path, **more)
+                answers.append((answer.status_code, said(answer)))
+            assert answers[0][0] == answers[1][0], (address.name, method, answers)
+            words = [text.replace(ids["slug"], "…").replace("made-up-slug-of-it", "…") for _, text in answers]
+            assert words[0] == words[1], (address.name, method)
+            compared += answers[0][0] == 404
+    assert compared >= (3 if role is Role.ADMINISTRATOR else 2)
+
+
+def test_a_turn_that_names_another_teams_account_is_refused_like_one_with_a_made_up_name(
+    ids: dict[str, str],
+) -> None:
+    run = factories.make_run(team=OTHER_TEAM)
+    token = factories.claim(run)
+    secret = secret_of(TOKENS[0], team=OTHER_TEAM)
+    said_of = []
+    for account in (ids["slug"], "made-up-slug-of-it"):
+        calls = [{"call_id": "c1", "tool": "pay", "effect": True, "provider": account, "args": {}}]
+        body = {"token": token, "index": 1, "decision": {}, "parallel": False, "calls": calls}
+        answer = Client(headers={"authorization": f"Bearer {secret}"}).post(
+            f"/api/v1/runs/{run.pk}/turns", data=json.dumps(body), content_type="application/json"
+        )
+        problem = json.loads(answer.content)
+        assert (answer.status_code, problem["word"]) == (404, "account_not_found"), problem
+        assert problem["where"] == "/calls/0/provider"
+        said_of.append(answer.content.decode().replace(account, "…"))
+    assert said_of[0] == said_of[1]
 
 
 def said(answer: HttpResponse) -> str:

@@ -15,6 +15,7 @@ from reconciliation.accounts import account_of, is_declared
 from reconciliation.contracts import LookupKind
 from reconciliation.declaring import (
     DeclarationMoved,
+    NoTeam,
     NothingDeclared,
     OpenOperationsHold,
     SlugTaken,
@@ -30,6 +31,7 @@ from reconciliation.providers.reach import parse_listing
 from reconciliation.providers.tables import DeclarationInvalid
 from reconciliation.sampling import SAMPLE_KEY, Sample
 from reconciliation.tightening import tighten
+from runs import account_access
 from runs.actors import Actor, ActorKind
 from runs.models import AuditLeaf, ProviderAccount
 from runs.refusals import Invalid
@@ -53,8 +55,11 @@ def _listed(settings: Any) -> Iterator[None]:
     registry.hold(())
 
 
-def put(seen_number: int = 0, *changes: tuple[str, str], text: str = TEXT) -> Declaration:
+def put(
+    seen_number: int = 0, *changes: tuple[str, str], text: str = TEXT, teams: list[str] | None = None
+) -> Declaration:
     return declare(
+        teams=teams,
         text=changed(*changes, text=text),
         reason=WHY,
         seen_number=seen_number,
@@ -358,3 +363,25 @@ def test_a_sample_needs_no_variable_that_the_declaration_names(monkeypatch: pyte
     assert "the-real-secret" not in str(done.sent)
     with pytest.raises(Invalid):
         sampling.sample(text=text, sample=Sample(payload="[", status=500, body=""))
+
+
+def test_an_account_that_is_declared_is_there_for_the_teams_of_whoever_declared_it() -> None:
+    factories.make_team(), factories.make_team("other")
+    put(teams=[factories.TEAM])
+    assert account_access.named_teams("shop") == (factories.TEAM,)
+    assert account_access.closed_to(["other"]) == {"shop"}
+    (leaf,) = AuditLeaf.objects.filter(action="provider.declared")
+    assert json.loads(bytes(leaf.body))["event"]["after"]["teams"] == [factories.TEAM]
+    # To others its name is taken, and nothing is said of who took it, or when.
+    with pytest.raises(SlugTaken) as taken:
+        put(teams=["other"])
+    assert taken.value.sentence == "“shop” is taken. Choose another slug."
+    # Declaring it anew changes nothing of whose it is.
+    put(1, ("Shop", "Shop and more"), teams=[factories.TEAM, "other"])
+    assert account_access.named_teams("shop") == (factories.TEAM,)
+
+
+def test_whoever_is_in_no_team_declares_no_new_account() -> None:
+    with pytest.raises(NoTeam):
+        put(teams=[])
+    assert not ProviderAccount.objects.exists()

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from runs import account_access
+from runs.account_access import AccountNotFound
 from runs.journal.settling import confirm
 from runs.journal.turns import (
     CALLS_MAX,
@@ -204,8 +206,6 @@ def test_a_turn_of_another_teams_run_is_not_found() -> None:
         ((effect("c1", tool=""),), "calls/0/tool"),
         ((effect("c1", tool="t" * 101),), "calls/0/tool"),
         ((effect("c1", provider=""),), "calls/0/provider"),
-        ((effect("c1", provider="nobody"),), "calls/0/provider"),
-        ((effect("c1"), effect("c2", provider="nobody")), "calls/1/provider"),
         ((effect("c1", amount=Money("USD", 5)),), "calls/0/amount/currency"),
         (
             (CallChosen(call_id="r1", tool="t", effect=False, args={}, provider="sandbox-supplier"),),
@@ -224,6 +224,28 @@ def test_a_call_that_cannot_be_taken_is_refused_with_its_place_and_saves_nothing
     assert refused.value.details["where"] == where
     assert nothing_was_saved()
     assert fresh(run).turn_index == 0
+
+
+@pytest.mark.parametrize("why", ["made up", "other teams'"])
+def test_an_account_that_is_not_the_teams_is_refused_like_one_that_there_is_not(why: str) -> None:
+    run, token = begin()
+    if why == "other teams'":
+        make_account("theirs")
+        make_team("others")
+        account_access.name_first(account="theirs", teams=["others"], actor=PERSON)
+    with pytest.raises(AccountNotFound) as refused:
+        save(run, token, effect("c1"), effect("c2", provider="theirs"))
+    assert refused.value.sentence == "There is no provider account “theirs”."
+    assert refused.value.details == {"account": "theirs", "where": "calls/1/provider"}
+    assert nothing_was_saved()
+
+
+def test_a_turn_that_was_saved_is_answered_again_after_its_account_was_closed_to_the_team() -> None:
+    run, token = begin()
+    save(run, token, effect("c1"))
+    make_team("others")
+    account_access.name_first(account="sandbox-supplier", teams=["others"], actor=PERSON)
+    assert save(run, token, effect("c1")).replayed
 
 
 def test_a_turn_may_have_as_many_calls_as_allowed() -> None:

@@ -34,6 +34,7 @@ from reconciliation.approval_models import ApprovalRequest
 from reconciliation.models import Case
 from reconciliation.states import Action
 from reconciliation.working import Worker
+from runs import account_access
 from runs.actors import Actor, ActorKind
 from runs.locking import database_now
 from runs.models import AuditLeaf
@@ -184,6 +185,19 @@ def test_a_breaker_that_opens_is_told_to_teams_with_a_case_there_and_to_no_other
     assert set(Notification.objects.values_list("team_slug", flat=True)) == {opened.case.team_id}
     (sent,) = deliver()
     assert sent.to == ["payments@example.com"]
+
+
+def test_a_breaker_is_told_to_no_team_that_may_not_use_the_account_any_more() -> None:
+    cases.open_case()
+    cases.open_case(team="other")
+    mailbox(), mailbox("other@example.com", team="other")
+    account_access.name_first(account=cases.PAYMENTS, teams=["other"], actor=ADMIN)
+    begin()
+    failed = admission.Outcome(verdict=breaking.Verdict.FAILED, because="No connection.")
+    for _ in range(breaking.FAILURES_TO_OPEN + 2):
+        admission.note(slug=cases.PAYMENTS, claim="", outcome=failed)
+    note()
+    assert set(Notification.objects.values_list("team_slug", flat=True)) == {"other"}
 
 
 # --- Who hears of it ------------------------------------------------------------------------------------

@@ -69,7 +69,10 @@ def environment_page(
     freeze = read.freeze
     return EnvironmentPage(
         now=now,
-        lead="Which deployment this database belongs to, whether it sends, and what it may have forgotten.",
+        lead=(
+            "Which deployment this database belongs to, whether it sends, and what it may have forgotten."
+            " Accounts that are other teams’ aren’t listed."
+        ),
         facts=_facts(read),
         banner=banner or _banner(freeze),
         said=_said(freeze),

@@ -39,6 +39,7 @@ from console.pages.shapes import (
     TrialForm,
     TrialResult,
 )
+from console.pages.shapes.administration import ChangeForm
 from console.queries.providers import Listed, OpenCases, ProviderRead
 from reconciliation.contracts import Fact as Source
 from reconciliation.contracts import ProviderAccount, VerifiedWith, WindowKind
@@ -163,6 +164,7 @@ def provider_page(
     errors: tuple[FieldError, ...] = (),
     result: TrialResult | None = None,
     banner: Banner | None = None,
+    access: ChangeForm | None = None,
 ) -> ProviderPage:
     """One account, with whatever its two forms have just led to."""
     account = read.account
@@ -193,6 +195,7 @@ def provider_page(
         ways=_ways(account),
         make_absent=_make_absent(account),
         notices=notice_facts(read.notices),
+        access=access,
     )
 
 
@@ -227,6 +230,11 @@ def _facts(read: ProviderRead) -> tuple[Fact, ...]:
             if read.cases.open
             else ("None",),
             note=(f"{plural(read.cases.waiting, 'needs', 'need')} a decision",) if read.cases.waiting else (),
+        ),
+        Fact(
+            label="There for",
+            value=(", ".join(read.own_named) if read.named_teams else "Every team",),
+            note=("no team that isn’t named",) if read.named_teams else (),
         ),
     )
 

@@ -54,6 +54,10 @@ _MATCHED: Final[dict[MatchedBy | None, str]] = {
 }
 # Receipts beyond these are counted, not listed.
 RECEIPTS_MAX: Final = 5
+_WITHHELD: Final = (
+    "Other teams may use this account too, so the answer itself isn’t shown: it may hold records of theirs. "
+    "Shown is what carries the key or reference that you typed; the conclusion is of the whole answer."
+)
 
 
 def trial_form(
@@ -105,6 +109,7 @@ def trial_result(done: Rehearsed, *, now: datetime) -> TrialResult:
         ),
         receipts=tuple(_receipt(one) for one in finding.receipts[:RECEIPTS_MAX]),
         bodies=tuple(_bodies(finding.exchange, done)),
+        withheld=_WITHHELD if done.withheld else "",
     )
 
 

@@ -92,7 +92,7 @@ class AdministrationPage:
 
     title: str
     lead: str
-    section: Literal["people", "teams", "tokens", "flows"]
+    section: Literal["people", "teams", "access", "tokens", "flows"]
     facts: tuple[tuple[str, str], ...] = ()
     tables: tuple[Table, ...] = ()
     forms: tuple[ChangeForm, ...] = ()

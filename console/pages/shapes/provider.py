@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from console.pages.shapes.administration import ChangeForm
 from console.pages.shapes.case import FieldError
 from console.pages.shapes.parts import (
     Actor,
@@ -129,6 +130,8 @@ class TrialResult:
     actions: tuple[Standing, ...]
     receipts: tuple[tuple[Fact, ...], ...] = ()
     bodies: tuple[JsonView, ...] = ()
+    # Why less than everything is shown, "" where it is everything.
+    withheld: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -203,3 +206,5 @@ class ProviderPage:
     ways: tuple[Fact, ...] = ()
     make_absent: Banner | None = None
     notices: tuple[Fact, ...] = ()
+    # For administrators.
+    access: ChangeForm | None = None

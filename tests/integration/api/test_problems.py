@@ -63,6 +63,9 @@ NEVER_ANSWERED = {
     # Asked for on a run's page alone.
     "held_in_question",
     "make_absent_not_offered",
+    "no_team",
+    "access_moved",
+    "access_unchanged",
 }
 
 

@@ -86,11 +86,20 @@ def test_the_next_turn_waits_for_reads_too(world: World) -> None:
     assert world.worker.post(f"/runs/{run}/turns", turn(token, index=2)).status == 201
 
 
+def test_an_account_that_there_is_not_is_named_with_its_place_and_nothing_is_saved(world: World) -> None:
+    run, token = leased(world)
+    before = rows()
+    calls = [effect(), effect("c2", provider="nobody")]
+    reply = world.worker.post(f"/runs/{run}/turns", turn(token, calls=calls))
+    assert (reply.status, reply.word) == (404, "account_not_found")
+    assert (reply.body["where"], reply.body["account"]) == ("/calls/1/provider", "nobody")
+    assert rows() == before
+
+
 @pytest.mark.parametrize(
     ("calls", "where"),
     [
         ([effect(provider=None)], "/calls/0/provider"),
-        ([effect(provider="nobody")], "/calls/0/provider"),
         ([read(provider="sandbox-supplier")], "/calls/0"),
         ([read(), effect("r1")], "/calls/1/call_id"),
         ([effect("a b")], "/calls/0/call_id"),

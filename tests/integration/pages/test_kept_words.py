@@ -116,6 +116,7 @@ def addresses(opened: Opened, login: Login) -> dict[str, str]:
         "person_id": str(view.owner_id),
         "act": "closing",
         "flow_id": opened.run.flow_id,
+        "account": opened.operation.provider_id,
     }
     found = {}
     for one in urlpatterns:
@@ -386,9 +387,8 @@ def test_an_address_that_only_takes_a_form_leads_to_the_page_of_that_form(
     client = login(Role.OPERATOR, Role.ADMINISTRATOR)
     for name, address in addresses.items():
         answer = client.get(address)
-        if name in {"case_decide", "provider_new", "person_new", "flow", *WITH_A_BUTTON} or name.startswith(
-            "bulk_"
-        ):
+        with_a_page = {"case_decide", "provider_new", "person_new", "flow", "account_access"}
+        if name in {*with_a_page, *WITH_A_BUTTON} or name.startswith("bulk_"):
             # A list's page is its own person's alone.
             continue
         assert answer.status_code == 302, name

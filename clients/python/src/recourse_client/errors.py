@@ -330,6 +330,12 @@ class NotFound(Refusal):
     word = "not_found"
 
 
+class AccountNotFound(Refusal):
+    """A call names a provider account that there isn't, or that is other teams'; `where` says which call."""
+
+    word = "account_not_found"
+
+
 class Forbidden(Refusal):
     """The token's scope doesn't include this."""
 
