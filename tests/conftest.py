@@ -8,6 +8,8 @@ The test database is made and emptied by the owner; tests and their processes lo
 
 from __future__ import annotations
 
+import fcntl
+import gc
 import os
 import shutil
 import tempfile
@@ -23,9 +25,11 @@ import psycopg
 import pytest
 from django.conf import settings
 from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
 from django.test import TransactionTestCase
 from playwright.sync_api import Browser, BrowserContext, Page
 from psycopg import sql
+from pytest_django import DjangoDbBlocker
 
 from console.celery import app as celery_app
 from console.embedded import EmbeddedServers, folders, valkey
@@ -51,6 +55,8 @@ LISTED_HOSTS = "127.0.0.1=loopback,localhost=loopback"
 KEPT_TABLES = ("django_migrations", "django_content_type", "auth_permission")
 # Each deleted row is asked for in every table that may point to it, not always by an index.
 DELETED_ROWS_MAX = 200
+# The suite's own server is thrown away with its data; a process that is killed loses nothing by these.
+THROWN_AWAY = {"fsync": "off", "full_page_writes": "off"}
 RESTART_SEQUENCES = """
     SELECT setval(format('%I', sequencename)::regclass, start_value, false) FROM pg_sequences
     WHERE schemaname = 'public' AND last_value IS NOT NULL AND sequencename NOT LIKE ALL(ARRAY[
@@ -109,6 +115,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     celery_app.conf.broker_url = found.broker
     # In this process contracts are read again when one was tightened: a page's queries can then be counted.
     settings.RECOURSE_PROVIDERS_CHECK_SECONDS = 3600.0
+    # Every client of a test would list all static files first; so they are looked up when one is asked for.
+    settings.WHITENOISE_AUTOREFRESH = True
+    # Passwords as everywhere, for the tests' servers know no other, at the least cost that Argon2 has.
+    settings.PASSWORD_HASHERS = ["tests.passwords.CheapArgon2", *settings.PASSWORD_HASHERS[1:]]
 
 
 def pytest_configure_node(node: Any) -> None:
@@ -128,7 +138,9 @@ def _start_database() -> Urls:
     )
     if bool(app) != bool(owner):
         raise pytest.UsageError("Set DATABASE_URL and DATABASE_OWNER_URL together, or neither of them.")
-    servers = _cleanup.enter_context(EmbeddedServers(state, database=not app, broker=False))
+    servers = _cleanup.enter_context(
+        EmbeddedServers(state, database=not app, broker=False, database_settings=THROWN_AWAY)
+    )
     if not servers.home.servers.is_relative_to(state):
         _cleanup.callback(shutil.rmtree, servers.home.servers, ignore_errors=True)
     return Urls(
@@ -140,14 +152,27 @@ def _start_database() -> Urls:
     )
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The folder says what a test needs. What takes longest begins first: no worker is idle at the end."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """What a test needs is marked by its folder and its fixtures, before any mark is asked for.
+
+    What takes longest begins first: no worker is idle at the end.
+    """
     for item in items:
+        if "django_db_setup" in getattr(item, "fixturenames", ()) or item.get_closest_marker("django_db"):
+            item.add_marker(pytest.mark.database)
         for folder, mark in (("browser", pytest.mark.browser), ("crash", pytest.mark.crash)):
             if folder in item.path.relative_to(ROOT).parts:
                 item.add_marker(mark)
+    yield
     items.sort(key=lambda item: not {"browser", "crash"} & set(item.path.relative_to(ROOT).parts))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was collected stays until the end: the collector of garbage need not walk it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 # --- The test database, as its owner and as the application -----------------------------------------------
@@ -160,9 +185,15 @@ def django_db_keepdb(django_db_keepdb: bool) -> bool:
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(django_db_modify_db_settings: None) -> None:
-    """Only the owner can make the test database and migrate it."""
-    connections["default"].settings_dict.update(_login(urls().owner))
+def django_db_modify_db_settings(
+    django_db_modify_db_settings: None, django_db_blocker: DjangoDbBlocker
+) -> None:
+    """Only the owner can make the test database and migrate it; workers copy one that is migrated."""
+    connection = connections["default"]
+    connection.settings_dict.update(_login(urls().owner))
+    if os.environ.get("PYTEST_XDIST_WORKER"):
+        with django_db_blocker.unblock():
+            connection.settings_dict["TEST"]["TEMPLATE"] = _template(connection)
 
 
 @pytest.fixture(scope="session")
@@ -175,6 +206,24 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
     connection.close()
     connection.settings_dict.update(_login(urls().owner))
     _owner.close()
+
+
+def _template(connection: BaseDatabaseWrapper) -> str:
+    """The migrated database of this run: the first worker that comes makes it, the others wait for that."""
+    name = f"test_recourse_template_{Path(urls().state_dir).name.rpartition('-')[2].lower()}"
+    made = Path(urls().state_dir) / "template-made"
+    with (Path(urls().state_dir) / "template-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            own, test = connection.settings_dict["NAME"], connection.settings_dict["TEST"]["NAME"]
+            connection.settings_dict["TEST"]["NAME"] = name
+            connection.creation.create_test_db(verbosity=0, autoclobber=True, serialize=False)
+            # Nobody may be logged in to a database while it is copied.
+            connection.close()
+            settings.DATABASES["default"]["NAME"] = connection.settings_dict["NAME"] = own
+            connection.settings_dict["TEST"]["NAME"] = test
+            made.touch()
+    return name
 
 
 def _login(url: str) -> dict[str, Any]:
