@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
 from django.contrib.postgres.expressions import ArraySubquery
-from django.db.models import DateTimeField, F, Func, OuterRef, Q, QuerySet
-from django.db.models.functions import JSONObject, Now
+from django.db.models import DateTimeField, Func, OuterRef, Q, QuerySet, TextField
+from django.db.models.functions import Cast, JSONObject, Now
 
 from console.queries import keyset
 from console.queries.cases import CaseRead, read_case
@@ -33,7 +33,9 @@ from runs.refusals import NotFound
 PAGE_ROWS: Final = 50
 # Beyond it a count says "99+".
 COUNT_MAX: Final = 99
-VERSIONS_MAX: Final = 20
+# Of each version of a flow so many runs are counted, and so many effects of theirs: history has no end.
+RUNS_LOOKED_MAX: Final = 500
+EFFECTS_LOOKED_MAX: Final = 1_000
 _OPEN: Final = sorted(str(one) for one in APPROVAL_OPEN)
 _ENDED: Final = sorted(str(one) for one in ApprovalState if one not in APPROVAL_OPEN)
 _KINDS: Final = frozenset(str(one) for one in ApprovalKind)
@@ -165,6 +167,18 @@ class Message:
 
 
 @dataclass(frozen=True, kw_only=True)
+class VersionRead:
+    """A flow version as it is on record; of runs and effects the states, up to one more than is looked at."""
+
+    name: str
+    digest: str
+    first_seen_at: datetime
+    last_worker_at: datetime | None
+    runs: tuple[str, ...]
+    effects: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ApprovalRead:
     """One request as it stands, with what it is about as that is now."""
 
@@ -180,7 +194,7 @@ class ApprovalRead:
     calls: tuple[Call, ...] = ()
     # Of the run, or those that a budget waits for.
     operations: tuple[Operation, ...] = ()
-    versions: tuple[FlowVersion, ...] = ()
+    versions: tuple[VersionRead, ...] = ()
 
     @property
     def run(self) -> Run:
@@ -227,11 +241,7 @@ def read_approval(approval_id: str, *, teams: Sequence[str]) -> ApprovalRead:
     elif kind is ApprovalKind.FLOW_VERSION:
         shown["calls"] = tuple(Call.objects.filter(run=approval.run_id).order_by("turn__index", "position"))
         shown["operations"] = _operations(Q(run=approval.run_id))
-        shown["versions"] = tuple(
-            FlowVersion.objects.filter(flow=approval.run.flow_id).order_by(
-                F("last_worker_at").desc(nulls_last=True)
-            )[:VERSIONS_MAX]
-        )
+        shown["versions"] = _versions(approval.run.flow_id, content_of(approval)["facts"])
     elif kind is ApprovalKind.BUDGET_RAISE:
         waiting = [str(one[0]) for one in content_of(approval)["facts"].get("waiting", [])]
         shown["operations"] = _operations(Q(pk__in=waiting))
@@ -247,6 +257,31 @@ def read_approval(approval_id: str, *, teams: Sequence[str]) -> ApprovalRead:
 
 def _operations(which: Q) -> tuple[Operation, ...]:
     return tuple(Operation.objects.filter(which).defer("payload").order_by("turn_index", "position"))
+
+
+def _versions(flow: str, facts: Mapping[str, Any]) -> tuple[VersionRead, ...]:
+    """The pinned version and the one asked for, in one query that reads no more than its bounds."""
+    runs = Run.objects.filter(flow_version=OuterRef("pk")).order_by()
+    some = Run.objects.filter(flow_version=OuterRef(OuterRef("pk"))).order_by()
+    effects = Operation.objects.filter(run__in=some.values("pk")[:RUNS_LOOKED_MAX]).order_by()
+    named = [str(facts[name]) for name in ("version", "to") if facts.get(name)]
+    # As text: a state's column has a domain, and of a domain's arrays the driver makes one string.
+    state = Cast("state", TextField())
+    found = FlowVersion.objects.filter(flow=flow, version__in=named).annotate(
+        run_states=ArraySubquery(runs.values_list(state)[: RUNS_LOOKED_MAX + 1]),
+        effect_states=ArraySubquery(effects.values_list(state)[: EFFECTS_LOOKED_MAX + 1]),
+    )
+    return tuple(
+        VersionRead(
+            name=one.version,
+            digest=one.digest,
+            first_seen_at=one.first_seen_at,
+            last_worker_at=one.last_worker_at,
+            runs=tuple(one.run_states),
+            effects=tuple(one.effect_states),
+        )
+        for one in found
+    )
 
 
 def open_of_run(run_id: str) -> QuerySet[ApprovalRequest]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final, Literal
 
 from console.pages.present.approval_told import NOTHING, Told, released, run_link, short
 from console.pages.present.marks import amount_of
 from console.pages.present.naming import title_of
 from console.pages.shapes import Code, Consequence, Fact, Phrase, Strong
-from console.pages.shapes.approval import AmountRow
+from console.pages.shapes.approval import AmountRow, BudgetBar, Stretch
 from console.queries.approvals import ApprovalRead
 from runs.models import Operation, Run
 from runs.money import Money, format_money, parse_money
@@ -53,6 +53,9 @@ def told_budget(read: ApprovalRead) -> Told:
             held=held,
         ),
     )
+    used_by = {"spent": spent, "reserved": Money(currency, reserved), "held": held}
+    if fits:
+        used_by["next"] = Money(currency, first_minor)
     return Told(
         approve=f"Approve {format_money(limit)}",
         content=(
@@ -67,6 +70,47 @@ def told_budget(read: ApprovalRead) -> Told:
             Consequence(icon="circle-pause", text=("The run stays paused. It can be asked for again.",)),
         ),
         amounts=amounts,
+        bar=bar_of(limit, Money(currency, before), used_by),
+    )
+
+
+_STRETCHES: Final[tuple[tuple[Literal["spent", "reserved", "held", "next"], str], ...]] = (
+    ("spent", "Spent"),
+    ("reserved", "Reserved"),
+    ("held", "Held, outcome given up unknown"),
+    ("next", "Reserved by what waits"),
+)
+# Between two parts of the bar, and for the old limit: thousandths that can be seen.
+GAP_WIDTH: Final = 2
+MARK_WIDTH: Final = 4
+
+
+def bar_of(limit: Money, old: Money, used_by: Mapping[str, Money]) -> BudgetBar:
+    """The new limit as a bar, with where the old one was; its text says the same in words.
+
+    What is used may be more than the limit: an effect was dearer than it was to be. Then the whole is that.
+    """
+    used = sum(one.minor for one in used_by.values())
+    whole = max(limit.minor, used, 1)
+    x, stretches = 0, []
+    for name, label in _STRETCHES:
+        amount = used_by.get(name)
+        if amount is None or amount.minor <= 0:
+            continue
+        # A small part is still there to be seen, and no part reaches beyond the bar.
+        width = min(max(1, round(amount.minor * 1000 / whole)), 1000 - x)
+        stretches.append(Stretch(name=name, label=label, amount=amount, x=x, width=max(0, width)))
+        x = min(1000, x + width + GAP_WIDTH)
+    remaining = Money(limit.currency, max(0, limit.minor - used))
+    said = [f"{one.label.lower()} {format_money(one.amount)}" for one in stretches]
+    return BudgetBar(
+        text=f"Of the new limit of {format_money(limit)}: "
+        + ", ".join([*said, f"remaining {format_money(remaining)}"])
+        + f". The old limit was {format_money(old)}.",
+        stretches=tuple(stretches),
+        remaining=remaining,
+        old=old,
+        mark_x=min(1000 - MARK_WIDTH, round(old.minor * 1000 / whole)) if old.minor else None,
     )
 
 

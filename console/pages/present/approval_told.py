@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from console.pages.present.marks import PAUSED_WHY
 from console.pages.shapes import Badge, Banner, Consequence, Fact, Link, Phrase
-from console.pages.shapes.approval import AmountRow, Outcome
+from console.pages.shapes.approval import AmountRow, BudgetBar, Outcome, VersionTable
 from reconciliation.approval_models import ApprovalKind
 from runs.models import Run
 
@@ -51,7 +51,8 @@ class Told:
     danger: bool = False
     warning: Banner | None = None
     amounts: tuple[AmountRow, ...] = ()
-    versions: tuple[Fact, ...] = ()
+    bar: BudgetBar | None = None
+    versions: VersionTable | None = None
     plans: tuple[Outcome, ...] = ()
 
 

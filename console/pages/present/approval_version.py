@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from console.pages import wording
 from console.pages.present.approval_told import NOTHING, Told, released, run_link, short
 from console.pages.present.marks import plural
-from console.pages.shapes import Code, Consequence, Fact, Phrase, Strong
-from console.pages.shapes.approval import Outcome
-from console.queries.approvals import ApprovalRead
+from console.pages.shapes import Code, Consequence, Fact, Phrase, Since, Strong
+from console.pages.shapes.approval import Outcome, VersionRow, VersionTable
+from console.queries.approvals import EFFECTS_LOOKED_MAX, RUNS_LOOKED_MAX, ApprovalRead, VersionRead
 from reconciliation.run_approvals import MOVE
-from runs.models import FlowVersion
-from runs.states import OPERATION_SETTLED, OperationState, PauseReason
+from runs.states import OPERATION_SETTLED, OperationState, PauseReason, RunState
 
 
 def told_version(read: ApprovalRead) -> Told:
@@ -68,38 +68,86 @@ def _in_flight(read: ApprovalRead) -> Phrase:
     return tuple(parts)
 
 
-def _versions(read: ApprovalRead, pinned: str, to: str) -> tuple[Fact, ...]:
-    by_name: dict[str, FlowVersion] = {one.version: one for one in read.versions}
-    shown = []
-    for name, label in ((pinned, "pinned"), (to, "asked for")):
-        version = by_name.get(name)
-        if version is None:
-            continue
-        digest: Phrase = (
-            ("sha256 ", Code(short(version.digest))) if version.digest else ("no digest on record",)
+def _versions(read: ApprovalRead, pinned: str, to: str) -> VersionTable:
+    """What is on record about both versions. Programs aren't: what they do otherwise is nowhere here."""
+    by_name = {one.name: one for one in read.versions}
+    one, two = by_name.get(pinned), by_name.get(to) if to else None
+    rows = tuple(
+        VersionRow(
+            label=label,
+            pinned=tell(one) if one is not None else ("not on record",),
+            other=(tell(two) if two is not None else ("not on record",)) if to else (),
         )
-        seen: Phrase = (
-            ("a worker was last seen ", version.last_worker_at)
-            if version.last_worker_at is not None
-            else ("no worker of it was ever seen",)
-        )
-        shown.append(Fact(label=f"Version {name}, {label}", value=digest, note=seen))
-    if to:
-        same = by_name.get(pinned), by_name.get(to)
-        told = all(one is not None and one.digest for one in same)
-        differ = told and same[0] is not None and same[1] is not None and same[0].digest != same[1].digest
-        shown.append(
-            Fact(
-                label="What differs",
-                value=(
-                    "the program: its digests differ"
-                    if differ
-                    else "not known here: Recourse holds digests, not programs, and one of them is missing",
-                ),
-                note=("What it does otherwise is in your own repository, under these versions.",),
-            )
-        )
-    return tuple(shown)
+        for label, tell in _ROWS
+    )
+    verdict, note = _verdict(one, two, to=to)
+    return VersionTable(pinned=pinned, other=to, rows=rows, verdict=verdict, note=note)
+
+
+_NOWHERE: Final[Phrase] = (
+    "Recourse keeps digests and no programs, so which lines differ isn’t on record here: ",
+    "compare the two versions where they are built, before you answer.",
+)
+
+
+def _verdict(one: VersionRead | None, two: VersionRead | None, *, to: str) -> tuple[Phrase, Phrase]:
+    """Whether the programs differ, and what can't be known of how."""
+    if not to:
+        said = "Nothing changes in the program: the run goes on under the version that it is pinned to."
+        return (said,), ()
+    if one is None or two is None or not one.digest or not two.digest:
+        return ("Whether the programs differ isn’t known: a digest is missing.",), _NOWHERE
+    if one.digest == two.digest:
+        return ("The two have one digest: the same program under two names.",), ()
+    return ("The programs differ: their digests do.",), _NOWHERE
+
+
+def _digest(version: VersionRead) -> Phrase:
+    return ("sha256 ", Code(short(version.digest))) if version.digest else ("not on record",)
+
+
+def _seen(version: VersionRead) -> Phrase:
+    return (Since(version.last_worker_at),) if version.last_worker_at is not None else ("never",)
+
+
+def _runs(version: VersionRead) -> Phrase:
+    return _counted(version.runs, RUNS_LOOKED_MAX, _RUN_WORDS)
+
+
+def _effects(version: VersionRead) -> Phrase:
+    return _counted(version.effects, EFFECTS_LOOKED_MAX, _EFFECT_WORDS)
+
+
+def _counted(states: tuple[str, ...], looked_max: int, words: Mapping[str, str]) -> Phrase:
+    """How many are in each state: exact up to the bound, and of so many beyond it."""
+    if not states:
+        return ("none",)
+    looked = states[:looked_max]
+    told = [f"{looked.count(state)} {word}" for state, word in words.items() if state in looked]
+    bound = f", of {looked_max:,} looked at" if len(states) > looked_max else ""
+    return (", ".join(told) + bound,)
+
+
+_RUN_WORDS: Final = {
+    str(RunState.COMPLETED): "completed",
+    str(RunState.ABANDONED): "abandoned",
+    str(RunState.OPEN): "open",
+    str(RunState.PAUSED): "paused",
+}
+_EFFECT_WORDS: Final = {
+    str(OperationState.CONFIRMED): "confirmed",
+    str(OperationState.REJECTED): "rejected",
+    str(OperationState.ABANDONED): "given up",
+    str(OperationState.SENT_UNKNOWN): "with an unknown outcome",
+    str(OperationState.READY): "not sent yet",
+}
+_ROWS: Final[tuple[tuple[str, Callable[[VersionRead], Phrase]], ...]] = (
+    ("Digest of the program", _digest),
+    ("On record since", lambda version: (version.first_seen_at,)),
+    ("Worker last seen", _seen),
+    ("Runs under it", _runs),
+    ("Effects of those runs", _effects),
+)
 
 
 def _plan(read: ApprovalRead, title: str, *, moved: bool) -> Outcome:

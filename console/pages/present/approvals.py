@@ -281,6 +281,7 @@ def approval_page(
         closed=() if may_answer or (waits and own) else _closed(read, waits=waits, why_not=why_not),
         said=_said(read),
         amounts=told.amounts,
+        bar=told.bar,
         versions=told.versions,
         plans=told.plans,
         verdict=verdict_of(case, may_look_up=False, why_not="") if case is not None else None,

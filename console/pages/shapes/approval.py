@@ -83,6 +83,52 @@ class AmountRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Stretch:
+    """A part of a bar: `name` is its class, `x` and `width` are thousandths of the whole."""
+
+    name: Literal["spent", "reserved", "held", "next"]
+    label: str
+    amount: Money
+    x: int
+    width: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BudgetBar:
+    """The new limit as it would be used. `text` says all of it; `mark_x` is where the old limit is."""
+
+    text: str
+    stretches: tuple[Stretch, ...]
+    remaining: Money
+    old: Money
+    mark_x: int | None = None
+    # What goes on with it.
+    then: Phrase = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VersionRow:
+    """One thing on record about the versions: of the pinned one, and of the other where there is one."""
+
+    label: str
+    pinned: Phrase
+    other: Phrase = ()
+    same: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class VersionTable:
+    """Two flow versions beside each other, as far as anything is on record. `other` may be ""."""
+
+    pinned: str
+    other: str
+    rows: tuple[VersionRow, ...]
+    # Whether the programs differ, and what can't be known of how.
+    verdict: Phrase
+    note: Phrase
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class AnswerForm:
     """The four-eyes decision while this person may make it. `acknowledgement` is a box to tick."""
 
@@ -157,7 +203,8 @@ class ApprovalPage:
     closed: Phrase = ()
     said: tuple[Said, ...] = ()
     amounts: tuple[AmountRow, ...] = ()
-    versions: tuple[Fact, ...] = ()
+    bar: BudgetBar | None = None
+    versions: VersionTable | None = None
     plans: tuple[Outcome, ...] = ()
     verdict: VerdictView | None = None
     questions: tuple[QuestionView, ...] = ()

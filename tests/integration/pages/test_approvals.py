@@ -172,7 +172,11 @@ def test_a_budget_is_shown_as_it_is_and_as_it_would_be(jonas: Client, ines: Clie
         (3_000, 2_500, 500),
     ]
     assert then.note == "+€20.00, +200 %"
+    assert [(part.name, part.x, part.width) for part in page.bar.stretches] == [("next", 0, 833)]
+    assert (page.bar.mark_x, page.bar.remaining.minor) == (333, 500)
     text = text_of(ines.get(f"/approvals/{made.pk}/"))
+    said = "reserved by what waits €25.00, remaining €5.00. The old limit was €10.00."
+    assert f'aria-label="Of the new limit of €30.00: {said}"' in text
     assert "1 run is released" in text
     assert WHY in text
     assert made.content_digest in text
@@ -198,7 +202,12 @@ def test_a_version_shows_what_differs_and_the_plan_under_each(
         key="form_v", run_id=claimed.run.pk,
     ).approval  # fmt: skip
     page = ines.get(f"/approvals/{made.pk}/").context["page"]
-    assert len(page.versions) == (3 if move else 1)
+    versions = page.versions
+    assert (versions.pinned, versions.other) == ("6", "7" if move else "")
+    rows = {row.label: (row.pinned, row.other) for row in versions.rows}
+    assert rows["Runs under it"] == (("1 paused",), ("none",) if move else ())
+    assert rows["Effects of those runs"] == (("1 not sent yet",), ("none",) if move else ())
+    assert ("no programs" in str(versions.note)) is move
     assert [plan.title for plan in page.plans] == [
         "Under version 6",
         "Under version 7" if move else "Under another version",
