@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar, Final
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.http import QueryDict
 
 from console import history_filing
@@ -39,6 +39,8 @@ ENTRIES_MAX: Final = 1_000_000
 RUNNING_MAX: Final = 3
 # Long enough to fetch it; it can be made anew at any time.
 KEPT_DAYS: Final = 7
+# The first half of the advisory lock that one person's asks take in turn: "expo" in ASCII.
+_ASKING_LOCK: Final = 0x6578706F
 
 
 class TooManyExports(Refusal):
@@ -58,8 +60,11 @@ def ask_export(*, worker: Worker, teams: Sequence[str], query: str, form: str) -
     if address.unread or not teams:
         raise Invalid("The filter can’t be read as it is.", where="query", unread=list(address.unread))
     with transaction.atomic():
+        # One at a time of this person: of those under way, none is counted that another is just adding.
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", [_ASKING_LOCK, worker.actor.id])
         mine = HistoryExport.objects.filter(actor=worker.actor.id, state=ExportState.RUNNING)
-        running = list(mine.select_for_update().order_by("id")[: RUNNING_MAX + 1])
+        running = list(mine.order_by("id")[: RUNNING_MAX + 1])
         for one in running:
             if (one.query, one.form, one.teams) == (address.query, form, list(teams)):
                 return one
@@ -90,6 +95,21 @@ def find_export(*, export_id: str, worker: Worker, teams: Sequence[str]) -> Hist
     if export is None or not set(export.teams) <= set(teams):
         raise NotFound("There is no such export that you can see.", export=export_id[:64])
     return export
+
+
+def fetch(*, export: HistoryExport, worker: Worker) -> Iterator[bytes]:
+    """The bytes of a finished export, whose fetching is an entry of each of its teams' histories.
+
+    The entry is there before the first byte leaves, whether or not all of them arrive. Raises `NotFound` if
+    there are none: it isn't done, or its bytes were deleted. Owns its transaction.
+    """
+    with transaction.atomic():
+        # Locked, so that its bytes aren't deleted between this look and the entry.
+        held = HistoryExport.objects.select_for_update().get(pk=export.pk)
+        if held.state != ExportState.DONE:
+            raise NotFound("There is no file of this export now.", export=held.pk)
+        _append(held, worker.actor, "history.export_fetched")
+    return content_of(held)
 
 
 def content_of(export: HistoryExport) -> Iterator[bytes]:

@@ -80,6 +80,8 @@ class Person(AbstractUser):
         constraints = [
             models.CheckConstraint(condition=_within("roles", Role), name="person_roles_known"),
             models.CheckConstraint(condition=Q(principal__regex=r"\S"), name="person_has_principal"),
+            # A verified address of an identity provider may link an account: it leads to one of them.
+            models.UniqueConstraint(Lower("email"), condition=~Q(email=""), name="person_email_once"),
             models.CheckConstraint(
                 condition=Q(shortcuts__in=["on", "off"]), name="person_shortcuts_on_or_off"
             ),

@@ -139,7 +139,9 @@ def make_person(
         try:
             with transaction.atomic():
                 person.save(force_insert=True)
-        except IntegrityError:
+        except IntegrityError as error:
+            if "person_email_once" in str(error):
+                raise NameTaken("Another account has this e-mail address.", where="email") from None
             raise NameTaken(f"There is a login “{username}” already.", where="username") from None
         person.refresh_from_db()
         person.teams.set(chosen)

@@ -31,7 +31,7 @@ from reconciliation.providers.base import (
 from reconciliation.questions import key_protection, silent_at
 from reconciliation.states import Action, CaseState, Need, Permission, Truth
 from reconciliation.waking import wake_after_commit
-from runs.actors import Actor, ActorKind
+from runs.actors import CONSOLE_SENDER, Actor, ActorKind
 from runs.journal import sending
 from runs.journal.grants import end_grant, make_grant
 from runs.journal.sending import Go, GrantOutdated, begin_repeat_by_console
@@ -196,7 +196,10 @@ def note_used(locked: LockedOperation, grant: Grant) -> None:
     if not grant.approval_digest:
         return
     approval = ApprovalRequest.objects.select_for_update().get(decision__grant=grant)
-    approval_ending.end(approval, ApprovalState.CARRIED_OUT, actor=approval_ending.BY_TIME, now=locked.now)
+    # By whoever sends it now: two people permitted it, and one worker or the console's own sender does it.
+    by_agent = grant.executor == Executor.AGENT
+    sender = Actor(ActorKind.WORKER, locked.run.lease_holder) if by_agent else CONSOLE_SENDER
+    approval_ending.end(approval, ApprovalState.CARRIED_OUT, actor=sender, now=locked.now)
 
 
 def begin_send(*, team: str | None, operation_id: str, token: str, attempt_id: str) -> Go:

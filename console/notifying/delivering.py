@@ -27,12 +27,16 @@ from console.notification_models import (
 )
 from console.notifying import occurring, packing, senders
 from console.notifying.senders import NotTaken, Outcome, Taken
+from runs import audit
+from runs.actors import Actor
 from runs.ids import new_id
 from runs.locking import database_now
 from runs.refusals import NotFound
 
 log = structlog.get_logger(__name__)
 
+# In the audit log: a person had a message sent that waited or was given up.
+RETRIED: Final = "notification.retried"
 # Longer than any attempt: a task that takes longer is ended before (`CELERY_TASK_TIME_LIMIT`).
 CLAIM: Final = timedelta(seconds=120)
 # The first wait after an attempt that failed; it doubles, with jitter, up to the longest.
@@ -176,10 +180,11 @@ def _end(message: Message, outcome: Outcome | None) -> None:
     )
 
 
-def try_again(*, message_id: str, teams: tuple[str, ...]) -> Message:
+def try_again(*, message_id: str, teams: tuple[str, ...], actor: Actor) -> Message:
     """Have a message that waits or was given up tried at once. Raises `NotFound` for another team's.
 
-    One that was sent, or is being sent, is left as it is. Owns its transaction.
+    One that was sent, or is being sent, is left as it is; else who had it tried is in the audit log. Owns
+    its transaction.
     """
     with transaction.atomic():
         message = Message.objects.select_for_update().filter(pk=message_id, team__in=teams).first()
@@ -188,6 +193,16 @@ def try_again(*, message_id: str, teams: tuple[str, ...]) -> Message:
         now = database_now()
         claimed = message.claimed_until_at is not None and message.claimed_until_at > now
         if message.state in (MessageState.WAITING, MessageState.FAILED) and not claimed:
+            audit.append(
+                audit.Event(
+                    action=RETRIED,
+                    actor=actor,
+                    team=message.team_id or "",
+                    subject=message.pk,
+                    before={"state": str(message.state), "attempts": message.attempts_count},
+                    after={"state": str(MessageState.WAITING)},
+                )
+            )
             message.state, message.ended_at = MessageState.WAITING, None
             message.next_attempt_at = message.tried_from_at = now
             message.save(update_fields=["state", "ended_at", "next_attempt_at", "tried_from_at"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Final
 
 from django.core.exceptions import PermissionDenied
@@ -54,9 +55,14 @@ def export(request: HttpRequest, viewer: Viewer, export_id: str) -> HttpResponse
 def export_file(request: HttpRequest, viewer: Viewer, export_id: str) -> HttpResponse:
     """The bytes, a piece at a time."""
     found = _find(viewer, export_id)
-    if found.state != ExportState.DONE:
-        raise NotFound("There is no file of this export now.", export=found.pk)
-    response = StreamingHttpResponse(exporting.content_of(found), content_type=_TYPES[ExportForm(found.form)])
+    if request.method == "HEAD":
+        # Nothing is taken out by looking how much there is.
+        if found.state != ExportState.DONE:
+            raise NotFound("There is no file of this export now.", export=found.pk)
+        content: Iterator[bytes] = iter(())
+    else:
+        content = exporting.fetch(export=found, worker=viewer.worker)
+    response = StreamingHttpResponse(content, content_type=_TYPES[ExportForm(found.form)])
     response["Content-Length"] = str(found.bytes_count)
     response["Content-Disposition"] = f'attachment; filename="{found.pk}.{found.form}"'
     return response  # type: ignore[return-value]

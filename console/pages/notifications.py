@@ -37,7 +37,7 @@ def notification_retry(request: HttpRequest, viewer: Viewer, message_id: str) ->
     if why_not:
         return _list(request, viewer, banner=_refused(why_not), status=403)
     known = message_id if could_be_id(message_id) else ""
-    message = delivering.try_again(message_id=known, teams=viewer.teams)
+    message = delivering.try_again(message_id=known, teams=viewer.teams, actor=viewer.actor)
     if message.ended_at is None:
         messages.success(request, "It is sent in a few seconds. What comes of it shows here.")
     else:

@@ -181,6 +181,9 @@ def test_two_people_permit_one_more_request_and_sending_it_uses_their_consent() 
     assert (fresh(approval).state, fresh(granted).state) == ("carried_out", GrantState.CONSUMED)
     assert Attempt.objects.count() == 2
     assert leaves(approval) == ["requested", "approved", "carried_out"]
+    # The worker that sends it carries it out: nobody's time ran out.
+    done = AuditLeaf.objects.get(action="approval.carried_out")
+    assert (done.actor_kind, done.actor) == ("worker", fresh(claimed.run).lease_holder)
 
 
 def test_the_same_approval_again_is_the_first_and_anything_else_is_told_who_was_first() -> None:

@@ -357,7 +357,13 @@ def test_a_mail_that_is_not_taken_waits_longer_each_time_keeps_its_id_and_is_giv
         assert server.kept == []
         # An administrator has it tried anew.
         del server.answers["DATA"]
-        delivering.try_again(message_id=Message.objects.get().pk, teams=(factories.TEAM,))
+        administrator = Actor(ActorKind.PERSON, "person:1", "administrator")
+        delivering.try_again(
+            message_id=Message.objects.get().pk, teams=(factories.TEAM,), actor=administrator
+        )
+        leaf = AuditLeaf.objects.get(action="notification.retried")
+        assert leaf.actor == "person:1"
+        assert Message.objects.get().pk.encode() in bytes(leaf.body)
         assert delivering.deliver() == (1, 0)
         (kept,) = server.kept
         assert kept.message_id == f"<{message.pk}@recourse.example>"

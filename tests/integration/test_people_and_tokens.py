@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.core.management import CommandError, call_command
 from django.db import IntegrityError, transaction
 
@@ -14,6 +16,7 @@ from console.access import principal_of
 from console.models import ApiToken, Person, Role, Scope, create_token, hash_secret
 from runs.models import Team
 from runs.refusals import Invalid
+from tests.conftest import _owner
 
 pytestmark = pytest.mark.django_db
 
@@ -212,3 +215,39 @@ def test_createperson_leaves_the_last_administrator_what_they_are(
     createperson(monkeypatch, "a-long-word-9", "bo", "--team", "payments", "--role", "administrator")
     createperson(monkeypatch, "a-long-word-9", "ada", "--team", "payments", "--role", "viewer")
     assert Person.objects.get(username="ada").roles == ["viewer"]
+
+
+# --- E-mail addresses -------------------------------------------------------------------------------------
+
+
+def test_an_address_belongs_to_one_account_whatever_its_capitals(person: Person) -> None:
+    Person.objects.create(username="kim", email="Kim@example.org")
+    with pytest.raises(IntegrityError, match="person_email_once"), transaction.atomic():
+        Person.objects.create(username="ash", email="kim@EXAMPLE.org")
+    # None is nobody's.
+    Person.objects.create(username="lee")
+    Person.objects.create(username="fox")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_migration_names_the_logins_that_share_an_address_and_what_to_do() -> None:
+    refuse_doubles = import_module("console.migrations.0011_give_an_address_to_one_account").refuse_doubles
+    refuse_doubles(apps, None)
+    owner = _owner.get()
+    with owner.transaction():
+        [[made]] = owner.execute("SELECT pg_get_indexdef('person_email_once'::regclass)").fetchall()
+        owner.execute("DROP INDEX person_email_once")
+    try:
+        for name, address in (("kim", "k@example.org"), ("ash", "K@example.org"), ("fox", "f@example.org")):
+            Person.objects.create(username=name, email=address)
+        with pytest.raises(Exception, match="share one") as told:
+            refuse_doubles(apps, None)
+    finally:
+        Person.objects.all().delete()
+        with owner.transaction():
+            owner.execute(made)
+    said = str(told.value)
+    assert "Nothing was changed" in said
+    assert "k@example.org: kim, ash" in said
+    assert "f@example.org" not in said
+    assert "UPDATE console_person SET email = ''" in said

@@ -13,7 +13,7 @@ from reconciliation.approval_models import ApprovalRequest
 from reconciliation.approval_refusals import ApprovalAnswered, ApprovalExpired, ApprovalVoid
 from reconciliation.decisions import DecisionStale
 from reconciliation.models import Case, Decision
-from reconciliation.persons import KeyReused, Worker
+from reconciliation.persons import Forbidden, KeyReused, Worker
 from reconciliation.states import Action, CaseState
 from runs.journal.sending import NotSendable
 from runs.models import Attempt, AuditLeaf, Flow, Grant
@@ -227,6 +227,21 @@ def test_an_approver_who_is_demoted_while_the_send_waits_stops_it(connect: Conne
     assert (Attempt.objects.count(), Grant.objects.get().state) == (1, GrantState.VOID)
     assert ended(approval) == ["approved", "voided"]
     assert fresh(case).state == CaseState.NEEDS_DECISION
+
+
+def test_an_approver_who_is_demoted_while_their_answer_waits_carries_nothing_out(connect: Connect) -> None:
+    claimed, case, approval = requested(Action.ABANDON)
+    who = approver()
+    with holding_run(connect, claimed.run.pk) as holder:
+        answered = start(lambda: approve(approval, who))
+        holder.wait_for_waiters(1)
+        make_person("dana", Role.VIEWER)
+        holder.release()
+        outcome = answered.result(timeout=60)
+    assert isinstance(outcome.refusal, Forbidden)
+    assert "requests are answered by approvers" in outcome.refusal.sentence
+    assert (state_of(claimed), Decision.objects.count(), ended(approval)) == ("sent_unknown", 0, [])
+    assert fresh(case).state == CaseState.AWAITING_APPROVAL
 
 
 def test_of_two_sends_by_one_consent_one_goes() -> None:

@@ -156,6 +156,19 @@ def test_asking_and_having_made_are_entries_of_each_teams_history(auditor: Clien
     assert event["after"]["filters"] == "action=requests"
 
 
+def test_fetching_it_is_an_entry_of_the_history_and_looking_how_long_it_is_is_none(auditor: Client) -> None:
+    cases.needs_decision()
+    path = made(auditor)
+    auditor.head(f"{path}file/")
+    fetched = AuditLeaf.objects.filter(action="history.export_fetched")
+    assert fetched.count() == 0
+    content(auditor, path)
+    leaf = fetched.get()
+    assert leaf.actor == f"person:{Person.objects.get(username='auditor').pk}"
+    event = json.loads(bytes(leaf.body))["event"]
+    assert event["after"]["sha256"] == manifest(auditor, path)["sha256"]
+
+
 def test_it_waits_until_nothing_can_appear_among_what_it_has_passed(auditor: Client) -> None:
     cases.needs_decision()
     path = ask(auditor)
