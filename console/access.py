@@ -214,9 +214,9 @@ def reauthenticated_at(request: HttpRequest) -> datetime | None:
     return datetime.fromtimestamp(at, UTC) if isinstance(at, int | float) else None
 
 
-def note_reauthenticated(request: HttpRequest) -> None:
-    """Note that the person at this session has just shown that it is them."""
-    request.session[REAUTHENTICATED_KEY] = datetime.now(UTC).timestamp()
+def note_reauthenticated(request: HttpRequest, *, at: datetime | None = None) -> None:
+    """Note that the person at this session has shown that it is them: at `at`, or just now."""
+    request.session[REAUTHENTICATED_KEY] = (at or datetime.now(UTC)).timestamp()
 
 
 def has_just_reauthenticated(request: HttpRequest) -> bool:

@@ -133,6 +133,7 @@ def identity_provider() -> dict[str, Any]:
             "server_url": given["ISSUER"],
             "fetch_userinfo": True,
             "email_authentication": by_email,
+            "auth_time_required": not flag("RECOURSE_OIDC_WITHOUT_AUTH_TIME", default=False),
         },
     }
 
@@ -369,6 +370,11 @@ ACCOUNT_RATE_LIMITS = {
 # How many proxies of our own stand before the server and add to X-Forwarded-For.
 ALLAUTH_TRUSTED_PROXY_COUNT = int(number("RECOURSE_TRUSTED_PROXIES", default=0, minimum=0))
 MFA_ADAPTER = "console.sign_in.SecondFactors"
+MFA_FORMS = {
+    "authenticate_webauthn": "console.passkeys.SecondStepPasskey",
+    "login_webauthn": "console.passkeys.SignInPasskey",
+    "reauthenticate_webauthn": "console.passkeys.AccountPasskey",
+}
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_ALLOW_UNVERIFIED_EMAIL = True

@@ -9,21 +9,24 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 import structlog
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.core import context
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.mfa.adapter import DefaultMFAAdapter
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
 from allauth.socialaccount.models import SocialAccount
+from allauth.socialaccount.providers.base import AuthError
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
-from console import access, sessions
+from console import access, proving, sessions
 from console.models import Person
 from console.pages import drafts
 
@@ -75,7 +78,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc] # allauth is 
     def post_login(self, request: HttpRequest, user: Person, **hooks: Any) -> HttpResponse:
         response = cast("HttpResponse", super().post_login(request, user, **hooks))
         drafts.remember_typist(response, user)
-        access.note_reauthenticated(request)
+        _count_from(request, (hooks.get("signal_kwargs") or {}).get("sociallogin"))
         sessions.begin(request)
         draft = drafts.unpack(request.session.pop(WAITING_DRAFT, ""))
         if drafts.keep_for(request, user, draft):
@@ -86,6 +89,34 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc] # allauth is 
         elif draft:
             messages.info(request, "Somebody else had typed in that form. It isn’t shown to you.")
         return response
+
+    def is_reauthentication_required(self, *, app: str, **_: Any) -> bool:
+        # Whoever has nothing that allauth would ask for is asked by our page, which knows identity providers.
+        request = context.request
+        asked_here = request.user.is_authenticated and not super().get_reauthentication_methods(request.user)
+        return not (asked_here and access.has_just_reauthenticated(request))
+
+    def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
+        found = cast("list[dict[str, Any]]", super().get_reauthentication_methods(user))
+        # Else whoever has read a password could turn the second step off, and would need no more.
+        beyond = [one for one in found if one["id"] != "reauthenticate"]
+        here = {"id": "elsewhere", "description": "", "url": reverse("reauthenticate")}
+        return beyond or found or [here]
+
+
+def _count_from(request: HttpRequest, elsewhere: Any) -> None:
+    """Note from when a sign-in counts as showing who one is: now, or from when they gave something elsewhere.
+
+    An identity provider lets a browser through that it knows, and nobody has to be there for it.
+    """
+    request.session.pop(access.REAUTHENTICATED_KEY, None)
+    if elsewhere is None:
+        access.note_reauthenticated(request)
+        return
+    claims = elsewhere.account.extra_data
+    at = proving.counted_from(claims if isinstance(claims, dict) else {}, now=datetime.now(UTC))
+    if at is not None:
+        access.note_reauthenticated(request, at=at)
 
 
 class SecondFactors(DefaultMFAAdapter):  # type: ignore[misc]
@@ -133,6 +164,12 @@ class Identities(DefaultSocialAccountAdapter):  # type: ignore[misc]
         Whoever came by their address is linked to the subject from then on. An address that somebody else got
         since, with a subject of their own, opens nothing.
         """
+        # Asked late: pages need this module.
+        from console.pages import reauthentication
+
+        if (sociallogin.state.get("data") or {}).get(reauthentication.AGAIN):
+            # Nobody is signed in: whoever is, shows again that it is them.
+            raise ImmediateHttpResponse(reauthentication.came_back(request, sociallogin))
         by_address = sociallogin.is_existing and sociallogin.account.pk is None
         person = sociallogin.user if by_address else None
         # allauth would take the password away, for it never saw the address confirmed here.
@@ -164,9 +201,12 @@ class Identities(DefaultSocialAccountAdapter):  # type: ignore[misc]
     def on_authentication_error(
         self, request: HttpRequest, provider: Any, error: Any = None, exception: Any = None, **_: Any
     ) -> None:
-        from console.pages import problems
+        from console.pages import problems, reauthentication
 
         log.warning("sign_in_elsewhere_failed", error=str(error), exception=type(exception).__name__)
+        again = reauthentication.came_back_without(request, left=error == AuthError.CANCELLED)
+        if again is not None:
+            raise ImmediateHttpResponse(again)
         sentence = "Your identity provider’s answer couldn’t be used. The cause is in the log."
         raise ImmediateHttpResponse(problems.not_signed_in(request, sentence))
 

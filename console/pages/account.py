@@ -243,7 +243,7 @@ class _Again(_Shown):
         person = cast("Person", self.request.user)  # type: ignore[attr-defined]
         kinds = set(Authenticator.objects.filter(user=person).values_list("type", flat=True))
         ways = (
-            (person.has_usable_password(), "With your password", "account_reauthenticate"),
+            (person.has_usable_password() and not kinds, "With your password", "account_reauthenticate"),
             ("totp" in kinds, "With a code", "mfa_reauthenticate"),
             ("webauthn" in kinds, "With a passkey", "mfa_reauthenticate_webauthn"),
         )
@@ -268,10 +268,6 @@ class _Again(_Shown):
             hidden=present.hidden(next=self.following()) if self.following() else (),
             **more,
         )
-
-    def form_valid(self, form: Any) -> HttpResponse:
-        access.note_reauthenticated(self.request)  # type: ignore[attr-defined]
-        return cast("HttpResponse", super().form_valid(form))  # type: ignore[misc]
 
 
 class AgainByPassword(_Again, ReauthenticateView):  # type: ignore[misc]

@@ -15,12 +15,14 @@ import pytest
 from allauth.socialaccount.models import SocialAccount
 from django.test import Client
 
-from console import people
+from console import access, people
 from console.models import Person, Role
 from console.people import COMMAND_LINE
 from runs.models import AuditLeaf
 from tests import factories
 from tests.contract.peers.servers import FOLDER, MODULES, require_node
+from tests.integration.pages.test_approvals import asked_for
+from tests.people import make_person
 from tests.processes import PATIENCE_SECONDS, Spawn, until
 
 pytestmark = [pytest.mark.django_db, pytest.mark.peers]
@@ -99,25 +101,31 @@ def sign_in(subject: str, **fields: str) -> tuple[Client, Any]:
     """Walk the whole way as a browser does: to the provider, through its forms, and back."""
     client = Client()
     begun = client.post("/login/elsewhere/", fields, secure=True)
-    assert begun.status_code == 302, begun.content
-    address = begun["Location"]
     with httpx.Client(timeout=PATIENCE_SECONDS) as there:
-        answer = there.get(address)
-        for _ in range(12):
-            if answer.is_redirect:
-                address = urljoin(str(answer.url), answer.headers["location"])
-                if urlsplit(address).netloc == "testserver":
-                    back = urlsplit(address)
-                    return client, client.get(f"{back.path}?{back.query}", secure=True)
-                answer = there.get(address)
-                continue
-            assert answer.status_code == 200, answer.text
-            action = re.search(r'action="([^"]+)"', answer.text)
-            assert action, answer.text
-            typed = dict(re.findall(r'name="(prompt)" value="(\w+)"', answer.text))
-            if typed.get("prompt") == "login":
-                typed |= {"login": subject, "password": "whatever"}
-            answer = there.post(urljoin(str(answer.url), unescape(action[1])), data=typed)
+        return client, through(client, begun, subject, there)[0]
+
+
+def through(client: Client, begun: Any, subject: str, there: httpx.Client) -> tuple[Any, int]:
+    """From the console's redirect to its answer; and how often the provider asked who one is."""
+    assert begun.status_code == 302, begun.content
+    address, asked = begun["Location"], 0
+    answer = there.get(address)
+    for _ in range(12):
+        if answer.is_redirect:
+            address = urljoin(str(answer.url), answer.headers["location"])
+            if urlsplit(address).netloc == "testserver":
+                back = urlsplit(address)
+                return client.get(f"{back.path}?{back.query}", secure=True), asked
+            answer = there.get(address)
+            continue
+        assert answer.status_code == 200, answer.text
+        action = re.search(r'action="([^"]+)"', answer.text)
+        assert action, answer.text
+        typed = dict(re.findall(r'name="(prompt)" value="(\w+)"', answer.text))
+        if typed.get("prompt") == "login":
+            asked += 1
+            typed |= {"login": subject, "password": "whatever"}
+        answer = there.post(urljoin(str(answer.url), unescape(action[1])), data=typed)
     raise AssertionError("the provider never sent the browser back")
 
 
@@ -183,3 +191,61 @@ def test_an_answer_that_nobody_asked_for_signs_nobody_in(issuer: str, rita: Pers
     assert answer.status_code == 403
     assert "couldn’t be used" in answer.content.decode()
     assert client.get("/", secure=True).status_code == 302
+
+
+# --- Showing again that it is you -------------------------------------------------------------------------
+
+
+def test_an_approver_without_a_password_answers_after_the_provider_has_asked_them_again(
+    issuer: str, rita: Person
+) -> None:
+    Person.objects.filter(pk=rita.pk).update(roles=[str(Role.APPROVER)])
+    people.link(by=COMMAND_LINE, person_id=rita.pk, subject="subject-rita", reason=REASON)
+    make_person("jonas", Role.OPERATOR)
+    made = asked_for("jonas")
+    answer = {"act": "approve", "comment": "Agreed.", "content_digest": made.content_digest, "key": "form_1"}
+    path = f"/approvals/{made.pk}/answer/"
+    client = Client()
+    with httpx.Client(timeout=PATIENCE_SECONDS) as there:
+        begun = client.post("/login/elsewhere/", secure=True)
+        assert through(client, begun, "subject-rita", there)[1] == 1
+        # Whoever comes to this screen is waved through there: that shows nobody.
+        begun = client.post("/login/elsewhere/", secure=True)
+        assert through(client, begun, "subject-rita", there)[1] == 0
+        asked = client.post(path, answer, secure=True)
+        assert (asked.status_code, made.__class__.objects.get().state) == (403, "requested")
+        assert b"Sign in with Example login again" in asked.content
+        draft = asked.context["draft"]
+        again = {"way": "elsewhere", "draft": draft, "next": f"/approvals/{made.pk}/"}
+        begun = client.post("/reauthentication/", again, secure=True)
+        back, times = through(client, begun, "subject-rita", there)
+    assert times == 1, "it asks although its session is open"
+    # What was typed is there again, and is sent by the person.
+    assert back["Location"] == path
+    assert b">Agreed.</textarea>" in client.get(path, secure=True).content
+    assert client.post(path, answer, secure=True).status_code == 302
+    assert made.__class__.objects.get().state == "carried_out"
+
+
+def test_another_login_of_the_provider_shows_nothing_about_this_person(issuer: str, rita: Person) -> None:
+    people.link(by=COMMAND_LINE, person_id=rita.pk, subject="subject-rita", reason=REASON)
+    client, _ = sign_in("subject-rita")
+    with httpx.Client(timeout=PATIENCE_SECONDS) as there:
+        begun = client.post("/reauthentication/", {"way": "elsewhere", "next": "/runs/"}, secure=True)
+        back, _ = through(client, begun, "subject-new", there)
+    assert (back.status_code, b"answered for somebody else" in back.content) == (403, True)
+    assert access.REAUTHENTICATED_KEY not in client.session
+    assert client.get("/runs/", secure=True).status_code == 200, "and signs nobody out"
+
+
+def test_whoever_has_the_provider_alone_may_add_a_passkey_after_it_asked(issuer: str, rita: Person) -> None:
+    people.link(by=COMMAND_LINE, person_id=rita.pk, subject="subject-rita", reason=REASON)
+    client, _ = sign_in("subject-rita")
+    first = client.get("/account/passkeys/new/", secure=True)
+    assert first["Location"].startswith("/reauthentication/")
+    with httpx.Client(timeout=PATIENCE_SECONDS) as there:
+        asked = {"way": "elsewhere", "next": "/account/passkeys/new/"}
+        begun = client.post("/reauthentication/", asked, secure=True)
+        back, _ = through(client, begun, "subject-rita", there)
+    assert back["Location"] == "/account/passkeys/new/"
+    assert client.get(back["Location"], secure=True).status_code == 200
