@@ -106,8 +106,10 @@ def _chips(entries: Entries, address: HistoryAddress) -> tuple[Tab, ...]:
 def _exceptions(entries: Entries) -> str:
     """How many there are to look at, of how many kinds: what an auditor opens the page for."""
     found = [count for mark, count in entries.frame.counts.items() if mark is not Mark.PEOPLE and count]
+    if entries.frame.through_at is None and entries.frame.latest_leaf:
+        return "not looked through yet"
     if not found:
-        return "none filed"
+        return "none"
     return f"{_capped(sum(found))} of {plural(len(found), 'kind')}"
 
 
