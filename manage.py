@@ -7,7 +7,14 @@ import sys
 
 def main() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "console.settings")
-    from django.core.management import execute_from_command_line
+    try:
+        from django.core.management import execute_from_command_line
+    except ModuleNotFoundError as error:
+        # A traceback would be the first that a newcomer sees.
+        sys.exit(
+            f"{sys.executable} has no {error.name}. `make .venv` installs what is needed; "
+            "then it is `.venv/bin/python manage.py …`."
+        )
 
     execute_from_command_line(sys.argv)
 
