@@ -107,6 +107,12 @@ match_fields = [{{ payload = "$.amount", answer = "$.total", compare = "text" }}
         (LEAST.replace("scheme =", "tolerance = 1\nscheme ="), "Did you mean tolerance_ms?"),
         (LEAST.replace("scheme =", "tolerance_ms = 7_200_000\nscheme ="), "from 1000 to 3600000"),
         (LEAST.replace("stripe", "square"), "the address that the provider was given"),
+        (LEAST.replace("stripe", "twilio"), "the address that the provider was given"),
+        (
+            LEAST.replace("stripe", "paypal").replace("secrets =", "certificates ="),
+            "the provider's id of the subscription",
+        ),
+        (OWN.replace("secrets =", 'secret_form = "certificate"\nsecrets ='), "an HMAC's key is secret"),
         (LEAST.replace("$.data.object", "data..["), "[webhook.events #1] record"),
         (LEAST.replace('types = ["charge.succeeded"]', ""), "neither types nor path"),
         (LEAST + 'path = "$.action"', "path and values together"),
