@@ -169,6 +169,7 @@ def _own_secret_form(table: Table) -> SecretForm:
         table.fault(
             "secret_form", found="certificate", allowed="text, base64 or hex: an HMAC's key is secret"
         )
+        return SecretForm.TEXT
     return form
 
 
