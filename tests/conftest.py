@@ -143,13 +143,16 @@ def _start_database() -> Urls:
     )
     if not servers.home.servers.is_relative_to(state):
         _cleanup.callback(shutil.rmtree, servers.home.servers, ignore_errors=True)
-    return Urls(
+    found = Urls(
         app=app or servers.database_url,
         owner=owner or servers.owner_url,
         broker=broker,
         state_dir=str(state),
         embedded=not app,
     )
+    if app:
+        _cleanup.callback(_drop_template, found)
+    return found
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -210,7 +213,7 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
 
 def _template(connection: BaseDatabaseWrapper) -> str:
     """The migrated database of this run: the first worker that comes makes it, the others wait for that."""
-    name = f"test_recourse_template_{Path(urls().state_dir).name.rpartition('-')[2].lower()}"
+    name = _template_name(urls())
     made = Path(urls().state_dir) / "template-made"
     with (Path(urls().state_dir) / "template-lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -224,6 +227,17 @@ def _template(connection: BaseDatabaseWrapper) -> str:
             connection.settings_dict["TEST"]["NAME"] = test
             made.touch()
     return name
+
+
+def _template_name(found: Urls) -> str:
+    """A name of this run's own, for two runs on one server."""
+    return f"test_template_{Path(found.state_dir).name.rpartition('-')[2].lower()}"
+
+
+def _drop_template(found: Urls) -> None:
+    """A server that was given keeps nothing of a run."""
+    with psycopg.connect(found.owner, autocommit=True) as owner:
+        owner.execute(sql.SQL("DROP DATABASE IF EXISTS {}").format(sql.Identifier(_template_name(found))))
 
 
 def _login(url: str) -> dict[str, Any]:
