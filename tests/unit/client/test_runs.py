@@ -237,6 +237,28 @@ def test_waiting_ends_when_time_is_up(client: Client) -> None:
         pass
 
 
+def test_a_wait_that_ends_says_what_keeps_the_worker_out_then(
+    client: Client, make_client: Callable[..., Client], stub: StubJournal
+) -> None:
+    def holder_dies(_seconds: float) -> None:
+        stub.only_run().update(lease=None, state="paused", paused_reasons=["outcome"])
+
+    waiting = make_client(pause=holder_dies)
+    with order_run(client):
+        with pytest.raises(RunPaused) as caught, order_run(waiting, wait_seconds=0.2):
+            pass
+        assert caught.value.reasons == ("outcome",)
+        assert len(stub.calls("POST /runs/[^/]+/claim")) == 3
+        stub.only_run().update(state="open")
+
+
+def test_without_a_wait_a_refused_claim_is_made_once(client: Client, stub: StubJournal) -> None:
+    with order_run(client):
+        with pytest.raises(AlreadyClaimed), order_run(client):
+            pass
+        assert len(stub.calls("POST /runs/[^/]+/claim")) == 2
+
+
 def test_waiting_ends_when_the_run_has_ended(client: Client, stub: StubJournal) -> None:
     with order_run(client) as run:
         pass

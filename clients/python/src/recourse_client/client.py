@@ -105,8 +105,8 @@ class Client:
     ) -> Iterator[Run]:
         """Start or reopen a run, claim it for the `with` block, and give it back afterwards.
 
-        With `wait_seconds`, a run that is paused or held by somebody else is waited for that long. Raises
-        what `start` and `Run.claim` raise.
+        With `wait_seconds`, a run that is paused or held by somebody else is waited for that long, and claimed
+        once more at its end. Raises what `start` and that last `Run.claim` raise.
         """
         run = self.start(
             flow=flow,
@@ -200,8 +200,11 @@ class Client:
                 return
             except (RunPaused, AlreadyClaimed):
                 left = ends_at - self._journal.clock()
-                if left <= 0 or not run.wait_until_claimable(timeout_seconds=left):
+                if left <= 0:
                     raise
+                # Whether or not it became claimable: what keeps us out at the end may be another reason than
+                # the one that we began to wait for, and is asked for once more.
+                run.wait_until_claimable(timeout_seconds=left)
 
     # --- undelivered reports ----------------------------------------------------------------------------
 
