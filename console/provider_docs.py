@@ -13,12 +13,13 @@ from console.pages.present.contract_words import (
     LOOKUPS,
     absence_in_words,
     key_in_words,
+    make_absent_in_words,
     window_in_words,
 )
 from console.pages.present.promises import OURS, Promise, promises_of
 from reconciliation.contracts import ProviderAccount, VerifiedWith
 from reconciliation.providers import registry
-from reconciliation.providers.declaration import read_file
+from reconciliation.providers.declaration import MAKE_ABSENT, read_file
 
 INDEX: Final = "README.md"
 MADE: Final = "<!-- Made by `manage.py provider_docs` from the declaration; changes here are lost. -->"
@@ -145,7 +146,13 @@ def _ways(account: ProviderAccount) -> list[str]:
     if account.make_absent is not None:
         way = account.make_absent
         lines += [f"## {cell(way.title)}: a change at the provider, for two people", ""]
-        lines += [f"`{way.request}`. {cell(way.says)} Recourse never makes this request as a lookup.", ""]
+        lines += [f"`{way.request}`. {cell(way.says)} It is no way to look.", ""]
+        lines += [f"- {cell(one)}" for one in make_absent_in_words(way)]
+        lines.append("")
+        for fact in account.facts:
+            if fact.field == MAKE_ABSENT:
+                note = f" {cell(fact.note)}" if fact.note else ""
+                lines += [f"Source: {cell(fact.source)}, read on {fact.read_on}.{note}", ""]
         if way.documentation_url:
             lines += [f"<{way.documentation_url}>", ""]
     return lines

@@ -281,7 +281,7 @@ APPEND_ONLY_TABLES = [
     "reconciliation_approvalmessage",
 ]
 # Tables whose rows the application may add and change, as far as their triggers allow, and never delete.
-NEVER_DELETED_TABLES = ["reconciliation_approvalrequest"]
+NEVER_DELETED_TABLES = ["reconciliation_approvalrequest", "reconciliation_absencerequest"]
 
 # Counts sign-ins and calls in a table, so that every process counts the same and no further server is needed.
 CACHES = {

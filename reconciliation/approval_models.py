@@ -36,12 +36,14 @@ class ApprovalKind(StrEnum):
     FLOW_VERSION = "flow_version"
     # Free the amount that an abandoned operation holds.
     HELD_FREED = "held_freed"
-    # Say that nothing happened, where no lookup can prove it.
+    # Let the provider make sure that the effect isn't there.
     MAKE_ABSENT = "make_absent"
 
 
 # Those that decide a case; the case waits for them.
-DECISION_KINDS: Final = frozenset({ApprovalKind.OVERRIDE, ApprovalKind.RETRY, ApprovalKind.ABANDONMENT})
+DECISION_KINDS: Final = frozenset(
+    {ApprovalKind.OVERRIDE, ApprovalKind.RETRY, ApprovalKind.ABANDONMENT, ApprovalKind.MAKE_ABSENT}
+)
 
 
 class ApprovalState(StrEnum):

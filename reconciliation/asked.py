@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Final
 
-from reconciliation import cases
 from reconciliation.accounts import is_declared, not_comparable
 from reconciliation.choosing import chosen_receipt, why_not_chosen
 from reconciliation.facts import SeenReceipt
-from reconciliation.gathering import Judged
+from reconciliation.gathering import Judged, key_reaches_console
 from reconciliation.permissions import ActionStatus
 from reconciliation.providers.base import ReceiptMatch
 from reconciliation.providers.matching import match_receipt
@@ -27,6 +26,8 @@ from runs.states import Executor
 REASON_LENGTH_MIN: Final = 10
 REASON_LENGTH_MAX: Final = 4000
 KEY_LENGTH_MAX: Final = 100
+# They give the obligation up, so whoever decides says what becomes of the run.
+THEN_IS_SAID: Final = frozenset({Action.ABANDON, Action.MAKE_ABSENT})
 
 
 class ActionLocked(Refusal):
@@ -87,7 +88,7 @@ def check_words(asked: Asked) -> None:
         )
     if asked.action == Action.RETRY and asked.executor not in set(Executor):
         raise Invalid("Say who sends it: agent or console.", where="executor")
-    if asked.action == Action.ABANDON and asked.then not in set(Then):
+    if asked.action in THEN_IS_SAID and asked.then not in set(Then):
         raise Invalid("Say whether the run ends or continues without the effect.", where="then")
 
 
@@ -132,7 +133,10 @@ def why_two(operation: Operation, judged: Judged, status: ActionStatus, asked: A
         if second and not status.receipt_unlocks:
             return status.sentence
         problems = match_given(operation, judged, given).problems
-        return f"The receipt given doesn't match: {' '.join(problems)}" if problems else ""
+        if problems:
+            return f"The receipt given doesn't match: {' '.join(problems)}"
+        # The record may be of what was undone since.
+        return status.sentence if judged.facts.absences else ""
     if not second:
         return ""
     chosen = bool(given.evidence_id or given.reference) or status.receipt_unlocks
@@ -209,7 +213,7 @@ def require_console_may_send(operation: Operation, judged: Judged) -> None:
             question=None,
             unlocks_at=None,
         )
-    if not cases.key_reaches_console(operation, judged.contract):
+    if not key_reaches_console(operation, judged.contract):
         scope = judged.contract.key_scope
         sentence = (
             f"{judged.account.title} keeps keys apart by {scope.value.replace('_', ' ')}, and the agent sent"

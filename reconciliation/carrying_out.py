@@ -14,6 +14,7 @@ from django.db import IntegrityError, transaction
 from reconciliation import cases, retries
 from reconciliation.approval_models import ApprovalRequest
 from reconciliation.asked import (
+    THEN_IS_SAID,
     ActionLocked,
     Asked,
     GivenReceipt,
@@ -28,6 +29,7 @@ from reconciliation.permissions import ActionStatus
 from reconciliation.persons import KeyReused, Worker
 from reconciliation.policy import POLICY
 from reconciliation.states import Action, Resolution, Then
+from reconciliation.waking import wake_after_commit
 from runs import audit
 from runs.actors import Actor
 from runs.canonical import canonical_bytes
@@ -82,7 +84,16 @@ def carry_out(deciding: Deciding) -> Decision:
             _abandon(deciding)
         case Action.ACCEPT | Action.COMPENSATE:
             _close_conflict(deciding)
+        case Action.MAKE_ABSENT:
+            # A worker of ours sends it, once its record is on disk: never whoever approves.
+            wake_after_commit("make_absent", _approval_of(deciding).pk)
     return decision
+
+
+def _approval_of(deciding: Deciding) -> ApprovalRequest:
+    if deciding.approved is None:
+        raise AssertionError("one person never makes an effect absent")
+    return deciding.approved.request
 
 
 def _record(deciding: Deciding) -> Decision:
@@ -111,7 +122,7 @@ def _record(deciding: Deciding) -> Decision:
         seen_version=asked.seen_version,
         evidence_digest=asked.evidence_digest,
         executor=asked.executor if asked.action == Action.RETRY else "",
-        then=asked.then if asked.action == Action.ABANDON else "",
+        then=asked.then if asked.action in THEN_IS_SAID else "",
         reference=asked.receipt.reference if asked.receipt else "",
         idempotency_key=asked.idempotency_key,
         content_digest=deciding.content_digest,
@@ -244,8 +255,13 @@ def _abandon(deciding: Deciding) -> None:
     known = case.finding_summary or "Whether it happened is unknown: the provider could not tell."
     settling.abandon(locked, actor=actor, known_effect=known, reason=asked.reason)
     cases.resolve(locked, case, Resolution.ABANDONED, actor=actor)
-    if asked.then == Then.END and locked.run.state not in RUN_ENDED:
-        abandon_locked_run(locked.locked_run, actor=actor, reason=asked.reason)
+    end_run_if_said(locked, asked.then, actor=actor, reason=asked.reason)
+
+
+def end_run_if_said(locked: LockedOperation, then: str, *, actor: Actor, reason: str) -> None:
+    """End the run with its operation, where whoever gave the operation up said so."""
+    if then == Then.END and locked.run.state not in RUN_ENDED:
+        abandon_locked_run(locked.locked_run, actor=actor, reason=reason)
 
 
 def _close_conflict(deciding: Deciding) -> None:

@@ -28,8 +28,8 @@ from reconciliation.conclusions import (
     RepeatByKey,
     Wait,
 )
-from reconciliation.contracts import Contract, KeyScope
-from reconciliation.gathering import Judged, judge_now
+from reconciliation.contracts import Contract
+from reconciliation.gathering import Judged, judge_now, key_reaches_console
 from reconciliation.models import Case, Decision
 from reconciliation.policy import POLICY
 from reconciliation.states import Action, CaseKind, CaseState, Need, Resolution
@@ -164,15 +164,6 @@ def carry_out(
             return False
         case Wait():
             return False
-
-
-def key_reaches_console(operation: Operation, contract: Contract) -> bool:
-    """Whether a repeat by the console would meet the key that was first used: not, perhaps, where keys are
-    kept apart within the account. The agent's own credential and way in are known to nobody here (DESIGN
-    law 5). Where no key is honoured there is none to miss: whoever repeats, it may be a second effect.
-    """
-    anywhere = contract.key_scope in (KeyScope.ACCOUNT, KeyScope.NONE)
-    return operation.sent_by != Executor.AGENT or anywhere
 
 
 def _repeat(locked: LockedOperation, case: Case, judged: Judged) -> None:
@@ -438,6 +429,16 @@ def await_approval(locked: LockedOperation, case: Case, *, why: str, actor: Acto
     """needs_decision or looking_up → awaiting_approval: a second person is asked. It keeps why people are."""
     _look_now_and_then(locked, case, account_of(locked.operation.provider_id).contract)
     _move(locked, case, CaseState.AWAITING_APPROVAL, need=case.need, why=why, actor=actor)
+
+
+def await_absence(locked: LockedOperation, case: Case, *, why: str, actor: Actor) -> None:
+    """awaiting_approval → looking_up: a request to make the effect absent leaves, and its answer is awaited.
+
+    Until then nothing is looked up: what would be seen may be of before it or after.
+    """
+    case.next_lookup_at = None
+    case.lookup_claim, case.lookup_claimed_until_at = "", None
+    _move(locked, case, CaseState.LOOKING_UP, need="", why=why, actor=actor)
 
 
 def back_from_approval(locked: LockedOperation, case: Case, *, why: str, actor: Actor = BY_POLICY) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from reconciliation import making_absent_rules
 from reconciliation.contracts import Contract
 from reconciliation.facts import Facts
 from reconciliation.providers.base import FindingKind
@@ -74,14 +75,34 @@ def conclude(facts: Facts, contract: Contract, now: datetime) -> Conclusion:
     """What evidence settles without a person; otherwise who or what the case waits for."""
     if facts.case_state == CaseState.RESOLVED or facts.operation_state != OperationState.SENT_UNKNOWN:
         return AskPerson(Need.CONFLICT) if facts.case_kind == CaseKind.CONFLICT else Wait()
+    if making_absent_rules.under_way(facts) is not None:
+        # Its answer, or its time, comes first: what is seen meanwhile may be of before or after it.
+        return Wait()
     if facts.case_kind == CaseKind.CONFLICT:
         return AskPerson(_conflict_need(facts))
+    if making_absent_rules.is_overtaken(facts):
+        return _after_making_absent(facts, contract)
     return (
         _by_receipts(facts)
         or _by_proof_of_nothing(facts, contract, now)
         or _by_refusal(facts, contract)
         or _who_is_asked(facts, contract, now)
     )
+
+
+def _after_making_absent(facts: Facts, contract: Contract) -> Conclusion:
+    """After a request to make it absent that proved nothing: a refusal settles, an older word doesn't."""
+    refused = _by_refusal(facts, contract)
+    if refused is not None:
+        return refused
+    if contract.has_lookup and facts.lookups_failed_count >= FAILED_LOOKUPS_MAX:
+        return AskPerson(Need.PARKED)
+    need = making_absent_rules.whom_to_ask(facts)
+    if need is not None:
+        return AskPerson(need)
+    if not contract.has_lookup:
+        return AskPerson(Need.NO_LOOKUP)
+    return KeepLooking(not_before_at=max(one.quiet_after_at for one in facts.absences))
 
 
 def _conflict_need(facts: Facts) -> Need:

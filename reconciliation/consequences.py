@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from reconciliation.contracts import Contract
+from reconciliation.contracts import Contract, LateSend
 from reconciliation.facts import Facts
+from reconciliation.making_absent_rules import may_prove
 from reconciliation.questions import silent_at
 from reconciliation.states import Action, Then
 from runs.money import Money
@@ -60,6 +61,8 @@ class Sends(StrEnum):
     AFTER_LOOKUP = "after_lookup"
     # One request; nothing can be asked first.
     WITHOUT_LOOKUP = "without_lookup"
+    # One request that undoes the effect, if there is one.
+    UNDOING = "undoing"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,6 +139,8 @@ def consequences_of(
             return _abandon(facts, books, run, then)
         case Action.ACCEPT | Action.COMPENSATE:
             return _after_the_fact(action, facts, books, extra_minor)
+        case Action.MAKE_ABSENT:
+            return _make_absent(facts, now, books, run, then)
 
 
 def _confirm(facts: Facts, books: Books, run: RunFacts, receipt_minor: int | None) -> Consequences:
@@ -210,6 +215,32 @@ def _abandon(facts: Facts, books: Books, run: RunFacts, then: str) -> Consequenc
         key_retired=True,
         final=True,
         may_surprise=unknown,
+    )
+
+
+def _make_absent(facts: Facts, now: datetime, books: Books, run: RunFacts, then: str) -> Consequences:
+    """What follows if the provider says that it is absent; where that proves nothing, people decide again."""
+    way = facts.absence_way
+    reserved = books.operation_reserved_minor if books.reservation == Reservation.RESERVED else 0
+    proves = way is not None and may_prove(facts, way, now)
+    if then == Then.END:
+        run_then = RunThen.ENDED if facts.run_state in RUN_ENDED else RunThen.ENDS
+    else:
+        run_then = _run_after_settling(facts, run)
+    stays = BudgetMove.STAYS if reserved else BudgetMove.NONE
+    return Consequences(
+        action=Action.MAKE_ABSENT,
+        state=OperationState.ABANDONED if proves else OperationState.SENT_UNKNOWN,
+        run=run_then if proves else RunThen.WAITS,
+        budget=BudgetMove.RELEASED if proves and reserved else stays,
+        budget_minor=reserved,
+        freed_minor=reserved if proves else 0,
+        books=_moved(books, reserved=-reserved) if proves and reserved else books,
+        sends=Sends.UNDOING,
+        request_number=0,
+        key_retired=proves,
+        final=True,
+        may_surprise=way is not None and way.late_send is LateSend.MAY_LAND,
     )
 
 

@@ -370,18 +370,51 @@ class ListingWay:
     lag_ms: int = 0
 
 
+class LateSend(StrEnum):
+    """What becomes of a first request that arrives after the effect was made absent."""
+
+    MAY_LAND = "may_land"  # nothing keeps it out: the proof rests on every request having ended before
+    REFUSED = "refused"  # the key is burnt, and the provider refuses what comes late
+
+
+class KeyAfter(StrEnum):
+    """What the same key gets once its effect was made absent."""
+
+    BURNT = "burnt"  # refused, or answered from memory
+    FREE = "free"  # taken as new
+    UNKNOWN = "unknown"  # nobody says
+
+
+class AskedAgain(StrEnum):
+    """What the same request to make it absent does a second time."""
+
+    HARMLESS = "harmless"  # nothing more, by the provider's word
+    UNKNOWN = "unknown"  # nobody says
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MakeAbsent:
-    """A request that makes sure that an effect isn't there, for two people to decide on outside of Recourse.
+    """A request that makes sure that an effect isn't there. Two people decide on it; it is no way to look.
 
-    It changes the provider, so it is described and shown, and never made as a lookup. `request` is its method
-    and path, `says` what it does and doesn't do.
+    `request` is its method and path, `says` what it does and doesn't do. `proves_within_ms`: how long after
+    the first send the answer "absent" is taken as proof; later the provider may have forgotten what the key
+    names. None is never: the answer is then evidence for people, and nothing follows from it.
     """
 
     title: str
     request: str
     says: str
+    late_send: LateSend
+    key_after: KeyAfter
+    again: AskedAgain
+    proves_within_ms: int | None
     documentation_url: str = ""
+
+    def proves_until(self, first_sent_at: datetime) -> datetime | None:
+        """Until when a request that leaves can prove absence; None is never."""
+        if self.proves_within_ms is None:
+            return None
+        return first_sent_at + timedelta(milliseconds=self.proves_within_ms)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,6 +15,7 @@ from reconciliation import approvals, carrying_out, cases
 from reconciliation.approval_kinds import Consent, Held, Kind
 from reconciliation.approval_models import ApprovalDeed, ApprovalKind, ApprovalRequest
 from reconciliation.asked import (
+    THEN_IS_SAID,
     Asked,
     GivenReceipt,
     locked_refusal,
@@ -34,7 +35,10 @@ _KIND_OF: Final[dict[Action, ApprovalKind]] = {
     Action.CONFIRM: ApprovalKind.OVERRIDE,
     Action.RETRY: ApprovalKind.RETRY,
     Action.ABANDON: ApprovalKind.ABANDONMENT,
+    Action.MAKE_ABSENT: ApprovalKind.MAKE_ABSENT,
 }
+# Consent permits what is sent afterwards.
+_LATER: Final = frozenset({ApprovalKind.RETRY, ApprovalKind.MAKE_ABSENT})
 _BY_WHOM: Final = {Executor.AGENT: "the agent", Executor.CONSOLE: "the console"}
 
 
@@ -90,7 +94,7 @@ def _parameters(asked: Asked, why: str) -> dict[str, Any]:
         "evidence_digest": asked.evidence_digest,
         "why_two": why,
         **({"executor": asked.executor} if asked.action is Action.RETRY else {}),
-        **({"then": asked.then} if asked.action is Action.ABANDON else {}),
+        **({"then": asked.then} if asked.action in THEN_IS_SAID else {}),
         **(
             {
                 "receipt": {
@@ -168,6 +172,22 @@ def _facts(held: Held, parameters: Mapping[str, Any]) -> dict[str, Any]:
         "endpoint": pin.endpoint,
         "region": pin.region,
         "credential": pin.credential_fingerprint,
+        **(_absence_facts(judged) if action is Action.MAKE_ABSENT else {}),
+    }
+
+
+def _absence_facts(judged: Judged) -> dict[str, Any]:
+    """What the request is and what its answer may prove, as the account's file says it now."""
+    way = judged.account.make_absent
+    if way is None:
+        raise locked_refusal(Action.MAKE_ABSENT, None)
+    return {
+        "request": way.request,
+        "request_declared": judged.account.declaration_digest,
+        "proves_within_ms": way.proves_within_ms,
+        "late_send": str(way.late_send),
+        "key_after": str(way.key_after),
+        "asked_before": len(judged.facts.absences),
     }
 
 
@@ -187,6 +207,12 @@ _FACT_WORDS: Final = {
     "endpoint": "the provider account’s address",
     "region": "the provider account’s region",
     "credential": "the credential",
+    "request": "the request that makes it absent",
+    "request_declared": "the provider account’s file",
+    "proves_within_ms": "for how long its answer proves anything",
+    "late_send": "what becomes of a late first request",
+    "key_after": "what becomes of the key",
+    "asked_before": "how often it was asked for before",
 }
 
 
@@ -244,6 +270,11 @@ def _title_of_abandonment(parameters: Mapping[str, Any]) -> str:
     return f"Give the operation up, and {then}"
 
 
+def _title_of_absence(parameters: Mapping[str, Any]) -> str:
+    then = "the run ends" if parameters["then"] == "end" else "the run goes on without it"
+    return f"Make sure that it’s absent at the provider, and {then}"
+
+
 KINDS: Final[Mapping[ApprovalKind, Kind]] = {
     kind: Kind(
         kind=kind,
@@ -253,12 +284,13 @@ KINDS: Final[Mapping[ApprovalKind, Kind]] = {
         facts=_facts,
         fact_words=_FACT_WORDS,
         carry_out=_carry_out,
-        later=kind is ApprovalKind.RETRY,
+        later=kind in _LATER,
         reopen=_reopen,
     )
     for kind, title in (
         (ApprovalKind.OVERRIDE, _title_of_override),
         (ApprovalKind.RETRY, _title_of_retry),
         (ApprovalKind.ABANDONMENT, _title_of_abandonment),
+        (ApprovalKind.MAKE_ABSENT, _title_of_absence),
     )
 }

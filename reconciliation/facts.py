@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from reconciliation.contracts import AccountPin
+from reconciliation.contracts import AccountPin, MakeAbsent
 from reconciliation.providers.base import FindingKind
 from reconciliation.states import CaseKind, CaseState
 from runs.states import AttemptOutcome, OperationState, RunState
@@ -73,6 +73,19 @@ class RejectionFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AbsenceFacts:
+    """A request to make the effect absent that has left, or may have; `open`: nobody knows its answer yet.
+
+    From `quiet_after_at` on it can no longer take effect.
+    """
+
+    number: int
+    sent_at: datetime
+    quiet_after_at: datetime
+    open: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Facts:
     """Everything the policy may look at about one case; times are the database's."""
 
@@ -109,3 +122,10 @@ class Facts:
     abandonment_people: int = 1
     # The flow lets the policy repeat by itself where that is safe, and nobody has decided about it yet.
     may_repeat_alone: bool = False
+    # The provider's request to make an effect absent, None where it offers none; those that left, in order.
+    absence_way: MakeAbsent | None = None
+    absences: tuple[AbsenceFacts, ...] = ()
+    # Whether everything that a lookup needs from the environment is set in this process.
+    can_be_asked_here: bool = True
+    # Whether what the console sends would meet the key that was used first.
+    key_reaches_console: bool = True

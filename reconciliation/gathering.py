@@ -10,8 +10,9 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from reconciliation.accounts import account_of
-from reconciliation.contracts import AccountPin, Contract, ProviderAccount
+from reconciliation.contracts import AccountPin, Contract, KeyScope, ProviderAccount
 from reconciliation.facts import (
+    AbsenceFacts,
     AttemptFacts,
     Facts,
     Holder,
@@ -19,9 +20,10 @@ from reconciliation.facts import (
     RejectionFacts,
     SeenReceipt,
 )
+from reconciliation.making_absent_models import AbsenceRequest, AbsenceState
 from reconciliation.models import Case, Decision, Lookup
 from reconciliation.policy import Assessment, assess
-from reconciliation.providers.base import FindingKind, ReceiptState
+from reconciliation.providers.base import AbsenceKind, FindingKind, ReceiptState
 from reconciliation.states import CaseKind, CaseState
 from runs.canonical import canonicalise
 from runs.models import Attempt, Evidence, Grant, Operation, Receipt, Run
@@ -74,6 +76,8 @@ class Rows:
     ours_shown: str
     # Whether anybody, or a policy, has decided about the operation; asked where a policy may repeat alone.
     decided: bool
+    # The requests to make the effect absent, in order.
+    absences: tuple[AbsenceRequest, ...] = ()
 
 
 def attempts_of(operation: Operation) -> QuerySet[Attempt]:
@@ -102,6 +106,20 @@ def decisions_about(operation: Operation) -> QuerySet[Decision]:
     return Decision.objects.filter(operation=operation)[:1]
 
 
+def absences_of(operation: Operation) -> QuerySet[AbsenceRequest]:
+    """The operation's requests to make its effect absent, in order."""
+    return AbsenceRequest.objects.filter(operation=operation).order_by("number")
+
+
+def key_reaches_console(operation: Operation, contract: Contract) -> bool:
+    """Whether what the console sends would meet the key that was first used: not, perhaps, where keys are
+    kept apart within the account. The agent's own credential and way in are known to nobody here (DESIGN
+    law 5). Where no key is honoured there is none to miss: whoever repeats, it may be a second effect.
+    """
+    anywhere = contract.key_scope in (KeyScope.ACCOUNT, KeyScope.NONE)
+    return operation.sent_by != Executor.AGENT or anywhere
+
+
 def may_repeat_alone(run: Run) -> bool:
     """Whether the run's flow lets the policy repeat without a person, where nobody has decided yet."""
     return run.flow.automatic_repeat == "safe"
@@ -115,6 +133,7 @@ def _read(run: Run, operation: Operation) -> Rows:
         lookup=next(iter(lookups_of(operation)), None),
         ours_shown=next(iter(shown), ""),
         decided=may_repeat_alone(run) and decisions_about(operation).exists(),
+        absences=tuple(absences_of(operation)),
     )
 
 
@@ -199,6 +218,7 @@ def gather_facts(
         pinned=pinned_of(operation),
         current=account.pin if operation.sent_by else None,
         console_can_send=account.console_can_send,
+        can_be_asked_here=account.configured,
         receipts=_receipts(operation, evidence),
         rejections=tuple(
             RejectionFacts(attempt_number=one.attempt.number, evidence_id=one.pk)
@@ -221,6 +241,23 @@ def gather_facts(
         approval_until_at=run.approval_until_at,
         abandonment_people=run.flow.abandonment_people,
         may_repeat_alone=may_repeat_alone(run) and not rows.decided,
+        absence_way=account.make_absent,
+        absences=_absences(rows.absences),
+        key_reaches_console=key_reaches_console(operation, account.contract),
+    )
+
+
+def _absences(rows: Sequence[AbsenceRequest]) -> tuple[AbsenceFacts, ...]:
+    """Those that left, or may have: one that is proved not to have left did nothing."""
+    return tuple(
+        AbsenceFacts(
+            number=one.number,
+            sent_at=one.sent_at,
+            quiet_after_at=one.quiet_after_at,
+            open=one.state == AbsenceState.SENT,
+        )
+        for one in rows
+        if one.outcome != AbsenceKind.NOT_SENT
     )
 
 

@@ -13,6 +13,7 @@ from django.db.models.functions import Now
 import reconciliation.approval_models
 import reconciliation.attachment_models
 import reconciliation.bulk_models
+import reconciliation.making_absent_models
 import reconciliation.webhook_models
 import reconciliation.work_models  # noqa: F401
 

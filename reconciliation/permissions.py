@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from reconciliation import making_absent_rules
 from reconciliation.conclusions import matching_references
 from reconciliation.contracts import Contract
 from reconciliation.facts import AttemptFacts, Facts, Holder
@@ -42,9 +43,27 @@ def allowed_actions(
         )
         return tuple(
             ActionStatus(action=action, permission=_LOCKED, sentence=waiting)
-            for action in (Action.CONFIRM, Action.RETRY, Action.ABANDON)
+            for action in (Action.CONFIRM, Action.RETRY, Action.ABANDON, *_offered(facts))
         )
-    return (_confirm(facts), _retry(facts, contract, now, answers), _abandon(facts, now))
+    absence = making_absent_rules.under_way(facts)
+    if absence is not None:
+        return tuple(
+            ActionStatus(
+                action=action,
+                permission=_LOCKED,
+                sentence=making_absent_rules.under_way_sentence(absence),
+                unlocks_at=max(absence.quiet_after_at, now),
+            )
+            for action in (Action.CONFIRM, Action.RETRY, Action.ABANDON, *_offered(facts))
+        )
+    three = (_confirm(facts), _retry(facts, contract, now, answers), _abandon(facts, now))
+    absent = _make_absent(facts, now, answers)
+    return three if absent is None else (*three, absent)
+
+
+def _offered(facts: Facts) -> tuple[Action, ...]:
+    """The fourth action, where the provider offers it."""
+    return () if facts.absence_way is None else (Action.MAKE_ABSENT,)
 
 
 def _after_the_fact(facts: Facts) -> tuple[ActionStatus, ...]:
@@ -72,6 +91,14 @@ def _confirm(facts: Facts) -> ActionStatus:
     # A worker may report a wrong record; what the provider itself shows under our key outweighs it, but only
     # a person may say so (the policy asks one).
     sure = finding == FindingKind.FOUND or not facts.mismatch_reported
+    overtaken = making_absent_rules.is_overtaken(facts)
+    if matching and overtaken:
+        return ActionStatus(
+            action=Action.CONFIRM,
+            permission=_SECOND,
+            sentence="A request to make it absent has left since; what is on record may be of what it undid. "
+            "Confirming takes a second person.",
+        )
     if len(matching) == 1 and finding not in (FindingKind.SEVERAL, FindingKind.MISMATCH) and sure:
         reference = next(iter(matching))
         return ActionStatus(
@@ -112,6 +139,11 @@ def _retry(facts: Facts, contract: Contract, now: datetime, answers: tuple[Answe
             unlocks_at=unlocks_at,
         )
 
+    if facts.absences:
+        return locked(
+            "A request to make it absent has left: the provider may refuse the same key now, or answer it "
+            "from memory, and no answer to it would say what is so."
+        )
     shown = _effect_on_record(facts)
     if shown:
         return locked(f"{shown} Sending again could only make a second one.")
@@ -186,7 +218,7 @@ def _abandon(facts: Facts, now: datetime) -> ActionStatus:
     if facts.grant_open or facts.case_state == CaseState.RETRYING:
         sentence, ends_at = _retry_under_way(facts, now)
         return ActionStatus(action=Action.ABANDON, permission=_LOCKED, sentence=sentence, unlocks_at=ends_at)
-    if matching_references(facts):
+    if matching_references(facts) and not making_absent_rules.is_overtaken(facts):
         return ActionStatus(
             action=Action.ABANDON,
             permission=_LOCKED,
@@ -202,6 +234,39 @@ def _abandon(facts: Facts, now: datetime) -> ActionStatus:
         action=Action.ABANDON,
         permission=_ALLOWED,
         sentence="The obligation is given up. Whether it happened stays unknown, and the record says so.",
+    )
+
+
+def _make_absent(facts: Facts, now: datetime, answers: tuple[Answer, ...]) -> ActionStatus | None:
+    """Let the provider make sure that the effect isn't there; None where it offers nothing of the kind."""
+    way = facts.absence_way
+    if way is None:
+        return None
+
+    def locked(sentence: str, question: int = 0, unlocks_at: datetime | None = None) -> ActionStatus:
+        return ActionStatus(
+            action=Action.MAKE_ABSENT,
+            permission=_LOCKED,
+            sentence=sentence,
+            question=question,
+            unlocks_at=unlocks_at,
+        )
+
+    if facts.grant_open or facts.case_state == CaseState.RETRYING:
+        sentence, ends_at = _retry_under_way(facts, now)
+        return locked(sentence, unlocks_at=ends_at)
+    gone = answers[3]
+    if gone.truth is not Truth.YES:
+        return locked(gone.sentence, question=4, unlocks_at=gone.until_at)
+    why = making_absent_rules.why_not(facts)
+    if why:
+        return locked(why)
+    if facts.case_kind == CaseKind.CONFLICT and not facts.absences:
+        return locked("The evidence contradicts itself: another change would add to it.")
+    return ActionStatus(
+        action=Action.MAKE_ABSENT,
+        permission=_SECOND,
+        sentence=making_absent_rules.sentence(facts, way, now),
     )
 
 

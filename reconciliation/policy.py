@@ -18,7 +18,7 @@ from reconciliation.questions import Answer, answer_questions
 from reconciliation.states import Action, Need, Permission
 
 # Written with every automatic settlement and every decision, so that a later reader knows the rules used.
-POLICY = "recourse-default/2"
+POLICY = "recourse-default/3"
 # What the same key gets afterwards, and meanwhile, where a repeat is no second effect by the provider's word.
 _REPLAYS_SAFELY = (Replays.FIRST_ANSWER, Replays.FIRST_SUCCESS, Replays.LATEST_STATUS)
 _WAITS_SAFELY = (OnInFlight.REFUSED, OnInFlight.WAITS)

@@ -21,9 +21,8 @@ from reconciliation.contracts import AnswerPattern
 from reconciliation.evidence import cut_texts
 from reconciliation.intake import take_in_operation
 from reconciliation.providers import registry
-from reconciliation.providers.answers import Body, matches_any
+from reconciliation.providers.answers import NOT_DEFINITE, Body, matches_any
 from reconciliation.providers.base import ReceiptMatch
-from reconciliation.providers.http_declared import NOT_DEFINITE
 from reconciliation.providers.matching import match_receipt
 from reconciliation.providers.redaction import Redactor
 from reconciliation.states import CaseKind

@@ -29,6 +29,7 @@ from reconciliation.gathering import (
     may_repeat_alone,
     says_digest,
 )
+from reconciliation.making_absent_models import AbsenceRequest, AbsenceState
 from reconciliation.models import Case, Decision, Declaration, Lookup, Tightening
 from reconciliation.policy import POLICY, assess
 from reconciliation.providers import registry
@@ -86,6 +87,7 @@ class OnRecord:
     tightenings: Sequence[Tightening]
     declarations: Sequence[Declaration]
     decisions: Sequence[Decision]
+    absences: Sequence[AbsenceRequest]
 
 
 def rows_of(operation: Operation) -> dict[str, QuerySet[Any]]:
@@ -101,6 +103,7 @@ def rows_of(operation: Operation) -> dict[str, QuerySet[Any]]:
         "tightenings": Tightening.objects.filter(account=account).order_by("-number")[:ROWS_MAX],
         "declarations": Declaration.objects.filter(account=account).order_by("-number")[:1],
         "decisions": Decision.objects.filter(**of_it).order_by("made_at", "id")[:ROWS_MAX],
+        "absences": AbsenceRequest.objects.filter(**of_it).order_by("number")[:ROWS_MAX],
     }
 
 
@@ -141,6 +144,7 @@ def known_at(*, decision_id: str, operation: Operation, on_record: OnRecord | No
             lookup=lookup,
             ours_shown=ours.evidence_id if ours is not None else "",
             decided=may_repeat_alone(run) and earlier,
+            absences=tuple(_absence_then(one, at) for one in held.absences if one.sent_at < at),
         ),
         now=at,
     )
@@ -278,6 +282,15 @@ def _attempt_then(attempt: Attempt, at: datetime) -> Attempt:
     if attempt.ended_at is not None and attempt.ended_at >= at:
         attempt.outcome, attempt.ended_at = AttemptOutcome.OPEN, None
     return attempt
+
+
+def _absence_then(request: AbsenceRequest, at: datetime) -> AbsenceRequest:
+    """The request as it stood then: without an answer that came later."""
+    if request.ended_at is None or request.ended_at < at:
+        return request
+    then = copy.copy(request)
+    then.state, then.outcome, then.proved, then.ended_at = AbsenceState.SENT, "", False, None
+    return then
 
 
 def _grant_then(held: OnRecord, at: datetime) -> Grant | None:

@@ -34,7 +34,7 @@ PAYLOAD: Final = "payload"
 # What was seen beside the body of this evidence: status, error, phase.
 SEEN_SUFFIX: Final = ".seen"
 # Adapters take secrets out of what a provider says before anything is stored.
-_REMOVED_BEFORE: Final = (EvidenceKind.LOOKUP, EvidenceKind.WEBHOOK)
+_REMOVED_BEFORE: Final = (EvidenceKind.LOOKUP, EvidenceKind.WEBHOOK, EvidenceKind.MAKE_ABSENT)
 
 
 class NothingHidden(Refusal):

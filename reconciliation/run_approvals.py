@@ -34,12 +34,6 @@ class HeldInQuestion(Refusal):
     word: ClassVar[str] = "held_in_question"
 
 
-class MakeAbsentNotOffered(Refusal):
-    """Recourse has no way to send a provider's own "undo whatever this key has made"."""
-
-    word: ClassVar[str] = "make_absent_not_offered"
-
-
 # --- Budget ---------------------------------------------------------------------------------------------
 
 
@@ -251,25 +245,6 @@ def _free(held: Held, consent: Consent) -> None:
     consenting.free_held(_operation(held), actor=consent.approver.actor, reason=_why(consent))
 
 
-# --- Make absent ----------------------------------------------------------------------------------------
-
-
-def _absent_facts(held: Held, _parameters: Mapping[str, Any]) -> dict[str, Any]:
-    raise MakeAbsentNotOffered(
-        "Recourse doesn't send a provider's request to undo whatever a key has made: no adapter has one, and "
-        "nothing is claimed that wasn't sent. Ask the provider to do it, and attach its answer to the case.",
-        run=held.run.pk,
-    )
-
-
-def _absent_title(_parameters: Mapping[str, Any]) -> str:
-    return "Let the provider undo whatever the operation's key has made"
-
-
-def _make_absent(held: Held, _consent: Consent) -> None:
-    _absent_facts(held, {})
-
-
 # --- All of them ----------------------------------------------------------------------------------------
 
 
@@ -343,14 +318,5 @@ KINDS: Final[Mapping[ApprovalKind, Kind]] = {
             "evidence": "what is known about it",
         },
         carry_out=_free,
-    ),
-    ApprovalKind.MAKE_ABSENT: Kind(
-        kind=ApprovalKind.MAKE_ABSENT,
-        deed=ApprovalDeed.REQUEST,
-        subject=_of_operation(ApprovalKind.MAKE_ABSENT),
-        title=_absent_title,
-        facts=_absent_facts,
-        fact_words={},
-        carry_out=_make_absent,
     ),
 }

@@ -18,7 +18,8 @@ class CaseState(StrEnum):
     LOOKING_UP = "looking_up"
     # Enters: policy asks a person. Leaves: a decision; or evidence settles it after all.
     NEEDS_DECISION = "needs_decision"
-    # Enters: a decision that takes a second person. Leaves: approved, refused, expired, withdrawn.
+    # Enters: a decision that takes a second person. Leaves: approved, refused, expired, withdrawn. What two
+    # people let a worker of ours send to make an effect absent stays here until its record is written.
     AWAITING_APPROVAL = "awaiting_approval"
     # Enters: a retry was granted. Leaves: the repeat is reported, the grant ends unused, evidence arrives.
     RETRYING = "retrying"
@@ -75,6 +76,8 @@ class Action(StrEnum):
     RETRY = "retry"
     # Give the obligation up.
     ABANDON = "abandon"
+    # Let the provider make sure that the effect isn't there, and give the obligation up with that proof.
+    MAKE_ABSENT = "make_absent"
     # Conflict: let the extra effect stand.
     ACCEPT = "accept"
     # Conflict: the extra effect was undone.

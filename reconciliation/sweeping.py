@@ -26,6 +26,7 @@ from reconciliation import (
     claiming,
     gap,
     intake,
+    making_absent,
     marking,
     place,
     restoring,
@@ -72,6 +73,8 @@ class Swept:
     versions_missing: int
     bulks_called: int
     approvals_expired: int
+    absences_called: int
+    absences_given_up: int
 
 
 def sweep() -> Swept:
@@ -90,6 +93,10 @@ def sweep() -> Swept:
         bulks_called=_each("run_bulk", bulk_running.stalled, bulk_running.call_again, now),
         approvals_expired=_each(
             "expire_approval", _approvals_over, lambda pk: approvals.expire(approval_id=pk), now
+        ),
+        absences_called=_each("make_absent", _absences_due, lambda pk: wake("make_absent", pk), now),
+        absences_given_up=_each(
+            "absence_over", _absences_over, lambda pk: making_absent.give_up(request_id=pk), now
         ),
     )
 
@@ -134,7 +141,7 @@ def _each(
         else:
             done += 1
             # A send is only called for here; what becomes of it is noted by whoever carries it out.
-            if one in failed_before and step != "send_granted":
+            if one in failed_before and step not in ("send_granted", "make_absent"):
                 SweepFailure.objects.filter(step=step, subject=one).delete()
     return done
 
@@ -166,6 +173,14 @@ def send_granted(*, grant_id: str) -> str:
     due = Grant.objects.filter(pk=grant_id, state=GrantState.OPEN, not_before_at__lte=database_now())
     if outcome == "" and due.exists():
         note_failure(step="send_granted", subject=grant_id, error="It was refused.")
+    return outcome
+
+
+def make_absent(*, approval_id: str) -> str:
+    """Send what two people approved; one that isn't sent keeps those after it waiting no longer."""
+    outcome = making_absent.send(approval_id=approval_id)
+    if outcome == "" and making_absent.approved().filter(pk=approval_id).exists():
+        note_failure(step="make_absent", subject=approval_id, error="It was refused, or had to wait.")
     return outcome
 
 
@@ -244,6 +259,16 @@ def _grants_over(now: datetime, failing: Failing) -> list[str]:
 
 def _approvals_over(now: datetime, failing: Failing) -> list[str]:
     over = approvals.overdue(now).exclude(pk__in=failing)
+    return list(over.values_list("pk", flat=True)[:BATCH_MAX])
+
+
+def _absences_due(now: datetime, failing: Failing) -> list[str]:
+    due = making_absent.approved().exclude(pk__in=failing)
+    return list(due.values_list("pk", flat=True)[:BATCH_MAX])
+
+
+def _absences_over(now: datetime, failing: Failing) -> list[str]:
+    over = making_absent.overdue(now).exclude(pk__in=failing)
     return list(over.values_list("pk", flat=True)[:BATCH_MAX])
 
 

@@ -43,6 +43,12 @@ def send_granted(grant_id: str) -> None:
     sweeping.send_granted(grant_id=grant_id)
 
 
+@shared_task(name="reconciliation.tasks.make_absent")
+def make_absent(approval_id: str) -> None:
+    """Send the request to make an effect absent that two people approved, once."""
+    sweeping.make_absent(approval_id=approval_id)
+
+
 @shared_task(name="reconciliation.tasks.run_bulk")
 def run_bulk(job_id: str, chunk: int) -> None:
     """Carry out one stretch of a list of cases."""

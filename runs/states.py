@@ -146,6 +146,8 @@ class EvidenceKind(StrEnum):
     WEBHOOK = "webhook"
     # Something that a person attached.
     ATTACHMENT = "attachment"
+    # What a request to make the effect absent came to.
+    MAKE_ABSENT = "make_absent"
 
 
 class Claim(StrEnum):
@@ -161,6 +163,8 @@ class Claim(StrEnum):
     UNKNOWN = "unknown"
     # The finding of a lookup says it (see Evidence.finding).
     FINDING = "finding"
+    # It isn't there any more, if it ever was: the provider was asked to make sure of that.
+    ABSENT = "absent"
 
 
 class MatchedBy(StrEnum):

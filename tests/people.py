@@ -5,6 +5,7 @@ from __future__ import annotations
 from console.access import person_actor
 from console.models import Person, Role
 from reconciliation.approval_models import ApprovalRequest
+from reconciliation.making_absent_models import AbsenceRequest
 from reconciliation.persons import Worker
 from runs.actors import Actor
 from tests.conftest import _owner
@@ -42,6 +43,19 @@ def operator_actor(username: str = "maya") -> Actor:
 def person_of(worker: Worker) -> Person:
     """The account behind a worker."""
     return Person.objects.get(pk=int(worker.actor.id.removeprefix("person:")))
+
+
+def end_absence_request(request: AbsenceRequest) -> None:
+    """Let the time pass after which a request to make an effect absent can no longer take effect."""
+    owner = _owner.get()
+    with owner.transaction():
+        owner.execute("ALTER TABLE reconciliation_absencerequest DISABLE TRIGGER USER")
+        owner.execute(
+            "UPDATE reconciliation_absencerequest SET sent_at = sent_at - interval '1 hour',"
+            " quiet_after_at = quiet_after_at - interval '1 hour' WHERE id = %s",
+            [request.pk],
+        )
+        owner.execute("ALTER TABLE reconciliation_absencerequest ENABLE TRIGGER USER")
 
 
 def end_request_in(approval: ApprovalRequest, seconds: float) -> None:

@@ -153,7 +153,9 @@ def later(known: Facts, now: datetime) -> Facts:
         else one
         for one in attempts
     )
-    moved = replace(known, attempts=attempts)
+    # And gives up what can no longer be answered.
+    absences = tuple(replace(one, open=one.open and now < one.quiet_after_at) for one in known.absences)
+    moved = replace(known, attempts=attempts, absences=absences)
     if known.grant_open and known.grant_ends_at is not None and known.grant_ends_at < now:
         moved = replace(
             moved,

@@ -247,7 +247,7 @@ class AnswerShown(Shape):
 
 
 class ActionShown(Shape):
-    action: Literal["confirm", "retry", "abandon", "accept", "compensate"]
+    action: Literal["confirm", "retry", "abandon", "make_absent", "accept", "compensate"]
     permission: Literal["allowed", "second_person", "locked"]
     sentence: str
     question: int | None

@@ -222,6 +222,10 @@ class Abandon(Decision):
     then: Literal["end", "continue"]
 
 
+class MakeAbsent(Abandon):
+    """As an abandonment: the obligation is given up, with the provider's word that nothing is there."""
+
+
 class Withdraw(Body):
     reason: Reason
 

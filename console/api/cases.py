@@ -90,6 +90,18 @@ def abandon_case(
     return _decide(request, case_id, Action.ABANDON, payload, key, then=payload.then)
 
 
+@router.post("/cases/{id:case_id}/absence", **_DECISION)
+def make_case_absent(
+    request: HttpRequest, case_id: str, payload: Body[bodies.MakeAbsent], key: IdempotencyKey
+) -> HttpResponse:
+    """Ask a second person to let the provider make sure that the effect isn't there, where it offers that.
+
+    Always 202. Once they approve, a worker of Recourse's sends one request; its answer is evidence, and where
+    it proves absence the operation is given up with that proof. It is never sent again with the same key.
+    """
+    return _decide(request, case_id, Action.MAKE_ABSENT, payload, key, then=payload.then)
+
+
 @router.post("/cases/{id:case_id}/acceptance", **_DECISION)
 def accept_case(
     request: HttpRequest, case_id: str, payload: Body[bodies.Decision], key: IdempotencyKey

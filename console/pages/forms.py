@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from console.pages.shapes import Draft, FieldError, HiddenField
+from reconciliation.asked import THEN_IS_SAID
 from reconciliation.decisions import REASON_LENGTH_MAX, REASON_LENGTH_MIN, Asked, GivenReceipt
 from reconciliation.states import Action, Permission, ReasonCode, Then
 from runs.ids import could_be_id, new_id
@@ -24,6 +25,7 @@ _FIELDS: Final = (
     "action",
     "executor",
     "then",
+    "then_absent",
     "receipt",
     "given_reference",
     "given_body",
@@ -83,9 +85,19 @@ class DecisionForm:
         action = self.action
         if action is Action.RETRY and self["executor"] not in set(Executor):
             return [FieldError(field="executor", sentence="Say who sends it")]
-        if action is Action.ABANDON and self["then"] not in set(Then):
-            return [FieldError(field="then", sentence="Say whether the run ends or goes on")]
+        if action in THEN_IS_SAID and self[self._then_of(action)] not in set(Then):
+            return [FieldError(field=self._then_of(action), sentence="Say whether the run ends or goes on")]
         return self._check_receipt(permission, receipt_unlocks) if action is Action.CONFIRM else []
+
+    @staticmethod
+    def _then_of(action: Action | None) -> str:
+        """The name of the field: each action has its own on the page, and both are sent."""
+        return "then_absent" if action is Action.MAKE_ABSENT else "then"
+
+    @property
+    def then(self) -> str:
+        """What becomes of the run, as chosen for the action that is chosen."""
+        return self[self._then_of(self.action)]
 
     def _check_receipt(self, permission: Permission | None, receipt_unlocks: bool) -> list[FieldError]:
         among_several = permission is Permission.SECOND_PERSON and not receipt_unlocks
@@ -129,7 +141,7 @@ class DecisionForm:
             reason=self["reason"].strip(),
             idempotency_key=idempotency_key,
             executor=self["executor"] if action is Action.RETRY else "",
-            then=self["then"] if action is Action.ABANDON else "",
+            then=self[self._then_of(action)] if action in THEN_IS_SAID else "",
             receipt=self.receipt,
         )
 

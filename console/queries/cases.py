@@ -21,6 +21,7 @@ from reconciliation.gate_models import AccountGate
 from reconciliation.gathering import (
     Judged,
     Rows,
+    absences_of,
     attempts_of,
     decisions_about,
     grants_of,
@@ -173,6 +174,7 @@ class _Asked:
         self.attempts = add(attempts_of(operation))
         self.grant = add(grants_of(operation))
         self.lookup = add(lookups_of(operation))
+        self._absences = add(absences_of(operation))
         self._ours_shown = add(ours_shown_of(operation).values("evidence_id"))
         self._decided = add(decisions_about(operation).values("id"))
         self.decisions = add(Decision.objects.filter(case=case).order_by("-made_at", "-id")[:DECISIONS_MAX])
@@ -199,6 +201,7 @@ class _Asked:
             lookup=self.lookup.first,
             ours_shown=shown["evidence_id"] if shown is not None else "",
             decided=bool(self._decided.rows),
+            absences=self._absences.rows,
         )
 
     def line(self) -> Line | None:

@@ -331,7 +331,7 @@ def _given(**values: str | None) -> dict[str, Any]:
 
 
 def _counts(body: dict[str, Any]) -> Counts:
-    return Counts(body["requests"], body["effects"], body["lookups"])
+    return Counts(body["requests"], body["effects"], body["lookups"], body["cancels"], body["undone"])
 
 
 def _hold(body: dict[str, Any]) -> HoldView:

@@ -17,7 +17,7 @@ from console.sandbox import faults as fault_words
 from console.sandbox.faults import Fault, FaultSet, Name
 from console.sandbox.holds import Client, Holds, Point, State
 from console.sandbox.records import AccountSettings, Arrival, Lookup, NewEffect, Remembered, Status, Window
-from console.sandbox.store import RequestForgotten, Store
+from console.sandbox.store import KeyCancelled, RequestForgotten, Store
 from console.sandbox.wire import (
     Answer,
     ClientLeft,
@@ -92,6 +92,10 @@ class Provider:
         """Count a request for an effect, make the effect unless told otherwise, and say how to answer."""
         return self._recorded("POST", arrival, caller, self._take)
 
+    def cancel(self, arrival: Arrival, caller: Caller) -> Reply:
+        """Count a request to cancel whatever a key has made, undo it unless told otherwise, and answer."""
+        return self._recorded("CANCEL", arrival, caller, self._cancel)
+
     def look_up(self, arrival: Arrival, caller: Caller, *, effect_id: str | None) -> Reply:
         """Count a lookup and answer it: by id the receipt or 404, by key the list of receipts."""
         return self._asked(arrival, caller, lambda: self._find(arrival, effect_id))
@@ -164,6 +168,9 @@ class Provider:
         key = incoming.arrival.key if honoured else None
         if key is None:
             return self._commit(incoming, settings, payload, mark, remember_key=None)
+        arrival = incoming.arrival
+        if self._store.is_cancelled(account=arrival.account, kind=arrival.kind, key=key):
+            raise _cancelled()
         remembered = self._enter(incoming.arrival.account, key, mark, settings)
         if remembered is not None:
             self._hang_if(Name.HANG_BEFORE_COMMIT, incoming)
@@ -208,14 +215,18 @@ class Provider:
         self._stop_at(Point.BEFORE_COMMIT, incoming)
         self._hang_if(Name.HANG_BEFORE_COMMIT, incoming)
         refusal = _refusal().answer() if incoming.ending is Name.REFUSE else None
-        answer = self._store.commit(
-            request_id=incoming.id,
-            account=incoming.arrival.account,
-            effects=[] if refusal else _effects(incoming, settings, payload),
-            fingerprint=mark,
-            remember_key=remember_key,
-            refusal=Remembered(mark, refusal.status, refusal.body) if refusal else None,
-        )
+        try:
+            answer = self._store.commit(
+                request_id=incoming.id,
+                account=incoming.arrival.account,
+                effects=[] if refusal else _effects(incoming, settings, payload),
+                fingerprint=mark,
+                remember_key=remember_key,
+                refusal=Remembered(mark, refusal.status, refusal.body) if refusal else None,
+            )
+        except KeyCancelled:
+            # Cancelled between its arrival and this commit.
+            raise _cancelled() from None
         return Answer(answer.status, answer.body)
 
     def _deliver(self, incoming: Incoming, answer: Answer) -> Reply:
@@ -252,6 +263,29 @@ class Provider:
             raise _GiveUp("client_left")
         if state is State.FORGOTTEN:
             raise RequestForgotten
+
+    # -- cancelling by key -------------------------------------------------------------------------------
+
+    def _cancel(self, incoming: Incoming) -> Reply:
+        if incoming.ending is Name.RESET and incoming.ending_param != "after":
+            self._store.end_request(incoming.id, outcome="reset")
+            return Reset()
+        incoming.caller.read_body()
+        self._stop_at(Point.RECEIVED, incoming)
+        settings = self._store.settings(incoming.arrival.account)
+        _check_token(settings, incoming.caller)
+        key = incoming.arrival.key
+        if key is None or not settings.honours_keys:
+            raise Refused(400, "key_missing", "Name the Idempotency-Key whose effect is to be cancelled.")
+        _refuse_as_told(incoming)
+        if incoming.ending is Name.REFUSE:
+            raise _refusal()
+        self._stop_at(Point.BEFORE_COMMIT, incoming)
+        self._hang_if(Name.HANG_BEFORE_COMMIT, incoming)
+        arrival = incoming.arrival
+        undone = self._store.undo(request_id=incoming.id, account=arrival.account, kind=arrival.kind, key=key)
+        self._stop_at(Point.AFTER_COMMIT, incoming)
+        return self._deliver(incoming, Answer.of({"absent": True, "undone": undone}))
 
     # -- lookups -----------------------------------------------------------------------------------------
 
@@ -359,6 +393,10 @@ def _refuse_as_told(incoming: Incoming) -> None:
             raise _failure()
         case _:
             return
+
+
+def _cancelled() -> Refused:
+    return Refused(422, "key_cancelled", "This key was cancelled: nothing is made under it any more.")
 
 
 def _refusal() -> Refused:

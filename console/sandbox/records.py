@@ -30,6 +30,7 @@ class Status(StrEnum):
     SUCCEEDED = "succeeded"
     PENDING = "pending"  # taken, not final; an admin call settles it
     FAILED = "failed"  # exists as a record and changed nothing, so it isn't counted as an effect
+    CANCELED = "canceled"  # made, and undone by its key: still counted as made, and as undone beside it
 
 
 @dataclass(frozen=True)
@@ -120,11 +121,15 @@ class Remembered:
 
 @dataclass(frozen=True)
 class Counts:
-    """Requests that arrived, effects that were made, and lookups asked: three different facts."""
+    """Requests that arrived, effects that were made, lookups asked: three different facts. And of effects
+    that were made, how many were undone by requests to cancel whatever a key has made.
+    """
 
     requests: int = 0
     effects: int = 0
     lookups: int = 0
+    cancels: int = 0
+    undone: int = 0
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,8 @@ class Routes:
                     "POST": lambda question: self._take(question, account, kind),
                     "GET": lambda question: self._look_up(question, account, kind, None),
                 }
+            case [kind, "cancellation"] if kind in KINDS:
+                return {"POST": lambda question: self._cancel(question, account, kind)}
             case [kind, effect_id] if kind in KINDS and EFFECT_ID.match(effect_id):
                 return {"GET": lambda question: self._look_up(question, account, kind, effect_id)}
             case ["stats" | "effects" | "requests" as word]:
@@ -148,6 +150,9 @@ class Routes:
 
     def _take(self, question: Question, account: str, kind: str) -> Reply:
         return self._provider.take(Arrival(account, kind, _header_key(question)), question)
+
+    def _cancel(self, question: Question, account: str, kind: str) -> Reply:
+        return self._provider.cancel(Arrival(account, kind, _header_key(question)), question)
 
     def _look_up(self, question: Question, account: str, kind: str, effect_id: str | None) -> Reply:
         query = _query(question)
@@ -296,7 +301,13 @@ class Routes:
 
 
 def _counts(counts: Counts) -> JsonObject:
-    return {"requests": counts.requests, "effects": counts.effects, "lookups": counts.lookups}
+    return {
+        "requests": counts.requests,
+        "effects": counts.effects,
+        "lookups": counts.lookups,
+        "cancels": counts.cancels,
+        "undone": counts.undone,
+    }
 
 
 def _counts_by_name(counts: dict[str, Counts]) -> JsonObject:

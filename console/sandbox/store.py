@@ -34,7 +34,7 @@ from console.sandbox.records import (
 from console.sandbox.wire import JsonObject, instant, write_json
 from runs.ids import new_id
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # Ids are never used twice (AUTOINCREMENT), so a request that outlives a reset finds itself forgotten.
 SCHEMA = """
 CREATE TABLE clock (one INTEGER PRIMARY KEY CHECK (one = 1), ahead_us INTEGER NOT NULL);
@@ -42,7 +42,7 @@ INSERT INTO clock VALUES (1, 0);
 CREATE TABLE accounts (account TEXT PRIMARY KEY, settings TEXT NOT NULL);
 CREATE TABLE requests (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    method TEXT NOT NULL CHECK (method IN ('POST', 'GET')),
+    method TEXT NOT NULL CHECK (method IN ('POST', 'GET', 'CANCEL')),
     account TEXT NOT NULL, kind TEXT NOT NULL, key TEXT, faults TEXT NOT NULL,
     outcome TEXT, fingerprint TEXT,
     received_at_us INTEGER NOT NULL, ended_at_us INTEGER,
@@ -53,14 +53,19 @@ CREATE TABLE effects (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     id TEXT NOT NULL UNIQUE,
     account TEXT NOT NULL, kind TEXT NOT NULL, key TEXT, request_id INTEGER,
-    status TEXT NOT NULL CHECK (status IN ('succeeded', 'pending', 'failed')),
+    status TEXT NOT NULL CHECK (status IN ('succeeded', 'pending', 'failed', 'canceled')),
     made_at_us INTEGER NOT NULL, visible_at_us INTEGER,
     receipt TEXT NOT NULL
 );
 CREATE INDEX effects_by_key ON effects (account, key);
 CREATE VIEW tally AS
-    SELECT account, key, method = 'POST' AS requests, 0 AS effects, method = 'GET' AS lookups FROM requests
-    UNION ALL SELECT account, key, 0, status <> 'failed', 0 FROM effects;
+    SELECT account, key, method = 'POST' AS requests, 0 AS effects, method = 'GET' AS lookups,
+        method = 'CANCEL' AS cancels, 0 AS undone FROM requests
+    UNION ALL SELECT account, key, 0, status <> 'failed', 0, 0, status = 'canceled' FROM effects;
+CREATE TABLE cancelled (
+    account TEXT NOT NULL, kind TEXT NOT NULL, key TEXT NOT NULL, at_us INTEGER NOT NULL,
+    PRIMARY KEY (account, kind, key)
+);
 CREATE TABLE answers (
     account TEXT NOT NULL, key TEXT NOT NULL,
     fingerprint TEXT NOT NULL, status INTEGER NOT NULL, body BLOB NOT NULL, first_at_us INTEGER NOT NULL,
@@ -74,12 +79,40 @@ CREATE TABLE rules (
 """
 
 
+# A store of version 1, which a demo may have kept, becomes one of this version with all that it holds.
+UPGRADE = """
+DROP VIEW tally;
+ALTER TABLE requests RENAME TO requests_1;
+ALTER TABLE effects RENAME TO effects_1;
+DROP INDEX requests_by_key;
+DROP INDEX effects_by_key;
+"""
+_KEPT = "INSERT INTO requests SELECT * FROM requests_1; INSERT INTO effects SELECT * FROM effects_1;"
+_GONE = "DROP TABLE requests_1; DROP TABLE effects_1;"
+
+
+def _upgrade() -> str:
+    """The statements that take a store of version 1 to this version."""
+    made = [one for one in SCHEMA.split(";") if any(f" {name} " in one for name in _MADE_ANEW)]
+    return f"{UPGRADE} {';'.join(made)}; {_KEPT} {_GONE}"
+
+
+_MADE_ANEW = (
+    *("TABLE requests", "TABLE effects", "TABLE cancelled", "VIEW tally"),
+    *("INDEX requests_by_key", "INDEX effects_by_key"),
+)
+
+
 class StoreInUse(Exception):
     """Another sandbox provider has this store open."""
 
 
 class StoreUnreadable(Exception):
     """The file is no store of this version."""
+
+
+class KeyCancelled(Exception):
+    """Whatever this key had made was undone, and nothing is made under it any more."""
 
 
 class RequestForgotten(Exception):
@@ -109,14 +142,15 @@ class Store:
         version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
         has_tables = self._db.execute("SELECT EXISTS (SELECT 1 FROM sqlite_master)").fetchone() == (1,)
         # Looked at before anything is changed: the file may be somebody else's database.
-        if version != (SCHEMA_VERSION if has_tables else 0):
+        if version not in ((1, SCHEMA_VERSION) if has_tables else (0,)):
             raise StoreUnreadable(
                 f"this file is not a sandbox store of version {SCHEMA_VERSION}: it says version {version}"
             )
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
-        if version == 0:
-            self._db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        if version != SCHEMA_VERSION:
+            made = _upgrade() if version else SCHEMA
+            self._db.executescript(f"BEGIN; {made} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
 
     def close(self) -> None:
         with self._lock:
@@ -196,6 +230,8 @@ class Store:
     ) -> tuple[int, FaultSet]:
         """Count a request durably, and use up the rules that apply to it; its id and its faults.
 
+        `method` is POST for an effect, GET for a lookup, CANCEL to undo what a key has made.
+
         The header's faults come first; a rule whose slot is taken waits for another request.
         """
         with self._transaction() as db:
@@ -263,9 +299,12 @@ class Store:
         """Make the effects, end the request and remember the answer under its key, all or nothing.
 
         The answer is the first effect's receipt with 201, or `refusal` where nothing is made. The key's
-        window runs from the request's arrival. Raises `RequestForgotten` after a reset.
+        window runs from the request's arrival. Raises `RequestForgotten` after a reset, and `KeyCancelled`.
         """
         with self._transaction() as db:
+            for effect in effects:
+                if remember_key is not None and self._is_cancelled(db, account, effect.kind, remember_key):
+                    raise KeyCancelled
             made = [self._insert_effect(db, account, effect, request_id) for effect in effects]
             answer = refusal or Remembered(fingerprint, 201, write_json(made[0].receipt))
             self._end(db, request_id, "applied" if effects else "refused", fingerprint)
@@ -338,6 +377,40 @@ class Store:
             rows = db.execute(f"{_EFFECTS} WHERE id = ?", (effect_id,)).fetchall()
         return _effect(rows[0])
 
+    def undo(self, *, request_id: int, account: str, kind: str, key: str) -> int:
+        """Undo whatever this key has made, keep it from making more, and end the request; how many it undid.
+
+        What was made stays on record as made, and as undone. Raises `RequestForgotten` after a reset.
+        """
+        with self._transaction() as db:
+            db.execute(
+                "INSERT OR IGNORE INTO cancelled VALUES (?, ?, ?, ?)", (account, kind, key, self.now_us())
+            )
+            rows = db.execute(
+                f"{_EFFECTS} WHERE account = ? AND kind = ? AND key = ?"
+                " AND status IN ('succeeded', 'pending')",
+                (account, kind, key),
+            ).fetchall()
+            for row in rows:
+                receipt = {**json.loads(row[9]), "status": Status.CANCELED.value}
+                db.execute(
+                    "UPDATE effects SET status = ?, receipt = ? WHERE number = ?",
+                    (Status.CANCELED.value, write_json(receipt).decode(), row[0]),
+                )
+            self._end(db, request_id, "undone" if rows else "nothing_there", None)
+        return len(rows)
+
+    def is_cancelled(self, *, account: str, kind: str, key: str) -> bool:
+        """Whether a request has cancelled whatever this key makes."""
+        with self._transaction() as db:
+            return self._is_cancelled(db, account, kind, key)
+
+    def _is_cancelled(self, db: sqlite3.Connection, account: str, kind: str, key: str) -> bool:
+        found = db.execute(
+            "SELECT 1 FROM cancelled WHERE account = ? AND kind = ? AND key = ?", (account, kind, key)
+        ).fetchone()
+        return found is not None
+
     def visible(self, *, account: str, kind: str, key: str) -> list[JsonObject]:
         """The receipts that a lookup by key shows now, oldest first."""
         rows = self._read(
@@ -374,6 +447,10 @@ class Store:
             " (SELECT count(*) FROM effects WHERE status <> 'failed'"
             " AND (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR key = ?2)),"
             " (SELECT count(*) FROM requests WHERE method = 'GET'"
+            " AND (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR key = ?2)),"
+            " (SELECT count(*) FROM requests WHERE method = 'CANCEL'"
+            " AND (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR key = ?2)),"
+            " (SELECT count(*) FROM effects WHERE status = 'canceled'"
             " AND (?1 IS NULL OR account = ?1) AND (?2 IS NULL OR key = ?2))",
             *(account, key),
         )
@@ -381,14 +458,15 @@ class Store:
 
     def counts_by_account(self) -> dict[str, Counts]:
         rows = self._read(
-            "SELECT account, sum(requests), sum(effects), sum(lookups) FROM tally GROUP BY 1 ORDER BY 1"
+            "SELECT account, sum(requests), sum(effects), sum(lookups), sum(cancels), sum(undone)"
+            " FROM tally GROUP BY 1 ORDER BY 1"
         )
         return {str(name): Counts(*numbers) for name, *numbers in rows}
 
     def counts_by_key(self, account: str) -> dict[str, Counts]:
         """Counts for every key of one account; what came without a key is in none of them."""
         rows = self._read(
-            "SELECT key, sum(requests), sum(effects), sum(lookups) FROM tally"
+            "SELECT key, sum(requests), sum(effects), sum(lookups), sum(cancels), sum(undone) FROM tally"
             " WHERE account = ? AND key IS NOT NULL GROUP BY 1 ORDER BY 1",
             account,
         )
@@ -417,7 +495,7 @@ class Store:
         The clock keeps its lead: other accounts' instants would move otherwise.
         """
         with self._transaction() as db:
-            for table in ("requests", "effects", "answers", "rules", "accounts"):
+            for table in ("requests", "effects", "answers", "cancelled", "rules", "accounts"):
                 db.execute(f"DELETE FROM {table} WHERE ?1 IS NULL OR account = ?1", (account,))  # noqa: S608
 
 

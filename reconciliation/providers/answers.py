@@ -17,6 +17,9 @@ from runs.refusals import Refusal
 
 # A provider that asks for more than this is not obeyed to the letter.
 RETRY_AFTER_MS_MAX = 24 * 3600 * 1000
+# 4xx that don't say "this request had no effect": time-out, conflict (in flight, or it exists), too early or
+# misdirected, too many requests, and nginx's "the client left" (RFC 9110, RFC 8470, RFC 6585).
+NOT_DEFINITE = frozenset({408, 409, 421, 425, 429, 499})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from reconciliation.contracts import Contract, LookupKind, ProviderAccount
-from reconciliation.providers.answers import matches_any, read_body, retry_after_ms
+from reconciliation.providers.answers import NOT_DEFINITE, matches_any, read_body, retry_after_ms
 from reconciliation.providers.aws import NOT_NOW, REFUSED_US, AwsAnswer, AwsClient
 from reconciliation.providers.aws_listing import AwsList, list_made
 from reconciliation.providers.base import (
@@ -30,7 +30,6 @@ from reconciliation.providers.base import (
 )
 from reconciliation.providers.conclusions import inconclusive
 from reconciliation.providers.declaration import Declared
-from reconciliation.providers.http_declared import NOT_DEFINITE
 from reconciliation.providers.listing import Listing, Permit, not_offered
 from reconciliation.providers.matching import Reading, Subject, read_record
 from reconciliation.providers.reach import environment_reach

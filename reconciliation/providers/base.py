@@ -272,6 +272,24 @@ class UnknownSeen:
 SendOutcome = ReceiptSeen | RejectedSeen | NotSentSeen | UnknownSeen
 
 
+class AbsenceKind(StrEnum):
+    """What a request to make an effect absent came to, a closed set."""
+
+    ABSENT = "absent"  # the provider says that it isn't there, by an answer that the declaration names
+    REFUSED = "refused"  # the provider says that it did nothing
+    NOT_SENT = "not_sent"  # a positive sign that no byte of the request left
+    UNKNOWN = "unknown"  # anything else: it may or may not have been undone
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AbsenceSeen:
+    """What was seen of a request to make an effect absent; whether that proves anything, the policy says."""
+
+    kind: AbsenceKind
+    exchange: Exchange
+    summary: str
+
+
 class FindingKind(StrEnum):
     """The findings, a closed set."""
 

@@ -22,7 +22,6 @@ from reconciliation.contracts import (
     Contract,
     Fact,
     KeyFormat,
-    MakeAbsent,
     ProviderAccount,
     Verification,
     VerifiedWith,
@@ -36,6 +35,7 @@ from reconciliation.providers.environment import (
 )
 from reconciliation.providers.listing_table import ListingRules, read_listing
 from reconciliation.providers.lookup_tables import LookupStep, check_lookups, read_lookups
+from reconciliation.providers.making_absent_table import AbsenceRules, read_make_absent
 from reconciliation.providers.reach import LISTABLE, AddressRange, ListedHost, own_host
 from reconciliation.providers.request_tables import (
     EVERY_TOOL,
@@ -58,6 +58,7 @@ FILE_BYTES_MAX = 256 * 1024
 
 # What a fact may be about beside the fields of the contract.
 LISTING = "listing"
+MAKE_ABSENT = "make_absent"
 
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?\Z")
 
@@ -79,6 +80,8 @@ class HttpDeclaration:
     settings: Mapping[str, str] = field(default_factory=dict)
     # How to list what was made in a span of time, without an operation to ask about; None where it can't be.
     listing: ListingRules | None = None
+    # How to make sure that an effect isn't there; None where the provider offers nothing of the kind.
+    absence: AbsenceRules | None = None
 
     def send_for(self, tool: str) -> RequestTemplate | None:
         return self.sends.get(tool) or self.sends.get(EVERY_TOOL)
@@ -166,6 +169,7 @@ def _read(
     contract = read_contract(contract_table) if contract_table else None
     send = top.table("send", required=True)
     listing = read_listing(top, known)
+    absence = read_make_absent(top, known)
     http = HttpDeclaration(
         headers=read_headers(top, "headers", known),
         authorization=read_authorization(top, known),
@@ -175,6 +179,7 @@ def _read(
         answers=read_answers(send) if send else AnswerRules(),
         lookups=read_lookups(top, known),
         listing=listing.rules,
+        absence=absence.rules if absence is not None else None,
         redact_names=top.words("redact"),
         secrets={name: value for name, value in around.secrets.items() if value is not None},
         settings=around.settings,
@@ -187,7 +192,6 @@ def _read(
     endpoint = top.optional_text("endpoint")
     documentation_url = top.optional_text("documentation_url")
     console_sends = top.flag("console_sends", False)
-    make_absent = _make_absent(top)
     worker_sends = top.text("worker_sends", "")
     top.finish()
     if contract is None:
@@ -214,7 +218,7 @@ def _read(
         declared_in=shown_as,
         lookups=tuple(step.way(contract) for step in http.lookups),
         listing=listing.way(contract),
-        make_absent=make_absent,
+        make_absent=absence.way if absence is not None else None,
         worker_sends=worker_sends,
     )
     return Declared(account=account, http=http, webhook=webhook, own_hosts=own_hosts)
@@ -270,7 +274,7 @@ def _tested(top: Table) -> Verification:
 
 def _facts(table: Table) -> tuple[Fact, ...]:
     """One source may be where several fields come from: `field`, or a list `fields`."""
-    known = sorted([*(one.name for one in fields(Contract)), LISTING])
+    known = sorted([*(one.name for one in fields(Contract)), LISTING, MAKE_ABSENT])
     names = table.words("fields")
     if not names or "field" in table:
         names = (*names, table.text("field", allowed="a field of [contract], or fields = [several]"))
@@ -283,20 +287,6 @@ def _facts(table: Table) -> tuple[Fact, ...]:
         table.fault("read_on", found="nothing", allowed="the day it was read, such as 2026-11-29")
     note = table.text("note", "", empty=True)
     return tuple(Fact(field=name, source=source, read_on=read_on or date.min, note=note) for name in names)
-
-
-def _make_absent(top: Table) -> MakeAbsent | None:
-    table = top.table("make_absent")
-    if table is None:
-        return None
-    action = MakeAbsent(
-        title=table.text("title"),
-        request=table.text("request", allowed='method and path, such as "POST /payments/cancel"'),
-        says=table.text("says", allowed="a sentence: what it does, and what its answer doesn't prove"),
-        documentation_url=table.text("documentation_url", ""),
-    )
-    table.finish()
-    return action
 
 
 def _check_together(top: Table, contract: Contract, http: HttpDeclaration) -> None:

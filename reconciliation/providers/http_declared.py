@@ -13,10 +13,18 @@ from datetime import datetime
 from typing import Any
 
 from reconciliation.contracts import Contract, ProviderAccount
-from reconciliation.providers.answers import Body, has_header, matches_any, read_body, retry_after_ms
+from reconciliation.providers.answers import (
+    NOT_DEFINITE,
+    Body,
+    has_header,
+    matches_any,
+    read_body,
+    retry_after_ms,
+)
 from reconciliation.providers.asking import Asker
 from reconciliation.providers.authorizing import TokenRefused, TokenSource
 from reconciliation.providers.base import (
+    AbsenceSeen,
     Exchange,
     Finding,
     NotSentSeen,
@@ -33,6 +41,7 @@ from reconciliation.providers.base import (
 from reconciliation.providers.declaration import Declared
 from reconciliation.providers.environment import AuthScheme
 from reconciliation.providers.listing import Listing, Permit, list_made
+from reconciliation.providers.making_absent import make_absent
 from reconciliation.providers.matching import Reading, Subject, read_record
 from reconciliation.providers.paths import MISSING, value_at
 from reconciliation.providers.reach import environment_reach
@@ -41,10 +50,6 @@ from reconciliation.providers.request_building import build_send
 from reconciliation.providers.templates import Values, ValueUnusable
 from reconciliation.providers.transport import Answer, Transport
 from runs.refusals import Refusal
-
-# 4xx that don't say "this request had no effect": time-out, conflict (in flight, or it exists), too early or
-# misdirected, too many requests, and nginx's "the client left" (RFC 9110, RFC 8470, RFC 6585).
-NOT_DEFINITE = frozenset({408, 409, 421, 425, 429, 499})
 
 
 class HttpDeclared:
@@ -241,6 +246,18 @@ class HttpDeclared:
             since_at=since_at,
             until_at=until_at,
             permit=permit,
+        )
+
+    # -- undoing ----------------------------------------------------------------------------------------
+
+    def make_absent(self, operation: OutgoingOperation) -> AbsenceSeen:
+        """Send the request that makes sure that the effect isn't there, as two people decided."""
+        return make_absent(
+            self._declared,
+            operation,
+            transport=self._sending,
+            redactor=self._redactor,
+            tokens=self._tokens,
         )
 
     # -- both -------------------------------------------------------------------------------------------

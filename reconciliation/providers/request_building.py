@@ -96,6 +96,33 @@ def build_question(
     )
 
 
+def build_absence(
+    declared: Declared, template: RequestTemplate, operation: OutgoingOperation, values: Values
+) -> Call:
+    """The request that makes sure that the effect isn't there; raises `ValueUnusable` where it can't be made.
+
+    Only what is declared is in it, never the payload; without a declared body it has none.
+    """
+    headers = list(declared_headers(declared, template, values))
+    content = b""
+    if template.body is not None:
+        body = _members(_render(template.body, values))
+        if template.encoding is Encoding.FORM:
+            content = urlencode(list(_form_pairs(body))).encode("ascii")
+            headers.append(("Content-Type", "application/x-www-form-urlencoded"))
+        else:
+            content = canonical_bytes(body)
+            headers.append(("Content-Type", "application/json"))
+    return Call(
+        method=template.method,
+        url=url_of(declared, template, values),
+        headers=tuple(headers),
+        content=content,
+        within_seconds=operation.request_within_ms / 1000,
+        start_by=operation.start_by,
+    )
+
+
 def declared_headers(
     declared: Declared, template: RequestTemplate, values: Values
 ) -> tuple[tuple[str, str], ...]:

@@ -173,15 +173,22 @@ def reject(
 
 
 def abandon(
-    locked: LockedOperation, *, actor: Actor, known_effect: str, reason: str, evidence: Evidence | None = None
+    locked: LockedOperation,
+    *,
+    actor: Actor,
+    known_effect: str,
+    reason: str,
+    evidence: Evidence | None = None,
+    absent: bool = False,
 ) -> None:
     """ready or sent_unknown → abandoned: the obligation is given up, with what is known of the effect.
 
-    Nothing was ever sent: the reservation is released. The effect is unknown: it stays `held` (law 12).
+    Nothing was ever sent, or the effect is proved to be absent (`absent`): the reservation is released. The
+    effect is unknown: it stays `held` (law 12).
     """
     operation = locked.operation
     _require_move(operation, OperationState.ABANDONED)
-    unknown = operation.state == OperationState.SENT_UNKNOWN
+    unknown = operation.state == OperationState.SENT_UNKNOWN and not absent
     operation.known_effect = known_effect
     operation.save(update_fields=["known_effect"])
     _settle(

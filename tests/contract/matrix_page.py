@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.contract import notices
+from tests.contract import absences, notices
 from tests.contract.faults import FAILURES
 from tests.contract.matrix import BUILT, FAULT, Case, Result, Row, Subject, fault_row, row_of
 from tests.contract.subjects import FAULTED, SUBJECTS, UNTESTED
@@ -42,6 +42,10 @@ NOTICES_INTRODUCTION = """Webhooks that somebody else's server signed: the right
 changed, signed with another secret or, where the time is signed, too long ago is refused."""
 
 
+ABSENCES_INTRODUCTION = """A request by key that undoes what the key has made. Both peers are stubs of ours,
+which do what we read: that Square does the same was never seen."""
+
+
 class NotShown(Exception):
     """The last run doesn't show what the page would say; the message says which rows are missing."""
 
@@ -55,7 +59,7 @@ def expected_rows() -> list[Row]:
         for name, failure in FAILURES.items()
         if failure.can_happen_at(subject)
     ]
-    return sorted([*rows, *notices.ROWS])
+    return sorted([*rows, *notices.ROWS, *absences.ROWS])
 
 
 def check_run(rows: Iterable[Row], path: Path) -> None:
@@ -108,6 +112,14 @@ def page() -> str:
             "| adapter | peer | |",
             "|---|---|---|",
             *(f"| `{row.adapter}` | {row.peer} | {row.result.value} |" for row in notices.ROWS),
+            "",
+            "## Effects made absent",
+            "",
+            ABSENCES_INTRODUCTION,
+            "",
+            "| adapter | peer | |",
+            "|---|---|---|",
+            *(f"| `{row.adapter}` | {row.peer}, our own | {row.result.value} |" for row in absences.ROWS),
             "",
             "## Facts that could not be tested",
             "",

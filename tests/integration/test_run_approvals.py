@@ -20,7 +20,6 @@ from reconciliation.approving import approve
 from reconciliation.persons import Worker
 from reconciliation.run_approvals import (
     HeldInQuestion,
-    MakeAbsentNotOffered,
     free_parameters,
     keep_parameters,
     move_parameters,
@@ -161,8 +160,6 @@ def test_what_cannot_be_done_cannot_be_asked_for(jonas: Worker) -> None:
             jonas, ApprovalKind.HELD_FREED, claimed, free_parameters(amount=Money("EUR", 1)),
             operation_id=claimed.operation.pk,
         )  # fmt: skip
-    with pytest.raises(MakeAbsentNotOffered, match="no adapter has one"):
-        ask(jonas, ApprovalKind.MAKE_ABSENT, claimed, {}, operation_id=claimed.operation.pk)
     assert not ApprovalRequest.objects.exists()
 
 

@@ -8,17 +8,28 @@ from typing import Any
 import pytest
 
 from console.models import Role
-from reconciliation import approval_messages, approvals, approving, decisions, evidence, retries
+from reconciliation import (
+    approval_messages,
+    approvals,
+    approving,
+    decisions,
+    evidence,
+    making_absent,
+    retries,
+)
 from reconciliation.approval_models import ApprovalRequest
 from reconciliation.approval_refusals import ApprovalAnswered, ApprovalExpired, ApprovalVoid
 from reconciliation.decisions import DecisionStale
+from reconciliation.making_absent_models import AbsenceRequest
 from reconciliation.models import Case, Decision
 from reconciliation.persons import Forbidden, KeyReused, Worker
+from reconciliation.providers.base import AbsenceSeen
+from reconciliation.providers.making_absent import not_started
 from reconciliation.states import Action, CaseState
 from runs.journal.sending import NotSendable
 from runs.models import Attempt, AuditLeaf, Flow, Grant
 from runs.states import GrantState
-from tests.cases_world import COURIER, asked, decide, declare, in_doubt, state_of
+from tests.cases_world import COURIER, PAYMENTS, asked, decide, declare, in_doubt, report, state_of
 from tests.concurrency import Connect, at_once, holding_run, start
 from tests.factories import TEAM, Claimed, claim, fresh
 from tests.people import approver, end_request_in, make_person, operator
@@ -265,3 +276,43 @@ def test_evidence_that_comes_while_the_send_waits_comes_before_it_or_after_it(co
         outcome = sent.result(timeout=60)
     assert outcome.refusal is not None
     assert (Attempt.objects.count(), ended(approval)) == (1, ["approved", "voided"])
+
+
+# --- Making an effect absent -----------------------------------------------------------------------------
+
+
+def to_be_absent() -> tuple[Claimed, Case, ApprovalRequest]:
+    claimed, case = in_doubt(PAYMENTS, minor=500)
+    decided = decide(case, Action.MAKE_ABSENT, actor=operator().actor, then="continue")
+    return claimed, case, ApprovalRequest.objects.get(pk=decided.approval)
+
+
+def test_of_two_approvers_of_making_it_absent_one_counts_and_one_request_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, _, approval = to_be_absent()
+    outcomes = at_once([lambda: approve(approval, approver()), lambda: approve(approval, approver("rui"))])
+    assert [type(one.refusal) for one in outcomes if one.refusal is not None] == [ApprovalAnswered]
+    left: list[str] = []
+
+    def send(outgoing: Any) -> AbsenceSeen:
+        left.append(outgoing.request_id)
+        return not_started("Nothing is sent in this test.", "Test")
+
+    monkeypatch.setattr("reconciliation.making_absent._send", send)
+    # Two workers for the one approval: each was woken.
+    sent = at_once([lambda: making_absent.send(approval_id=approval.pk)] * 2)
+    assert sorted(str(one.value) for one in sent) == ["", "not_sent"]
+    assert left == [AbsenceRequest.objects.get().pk]
+
+
+def test_a_receipt_and_an_approval_of_making_it_absent_at_once_never_undo_what_is_confirmed() -> None:
+    claimed, case, approval = to_be_absent()
+    outcomes = at_once(
+        [lambda: approve(approval, approver()), lambda: report("receipt", claimed, reference="rfd_1")]
+    )
+    # Whoever comes first: the receipt confirms, and what was approved is void before anything leaves.
+    assert (state_of(claimed), fresh(case).resolution) == ("confirmed", "confirmed"), outcomes
+    assert fresh(approval).state == "voided"
+    assert making_absent.send(approval_id=approval.pk) == ""
+    assert not AbsenceRequest.objects.exists()

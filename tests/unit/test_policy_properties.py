@@ -17,8 +17,20 @@ from reconciliation.conclusions import (
     RejectBy,
     RepeatByKey,
 )
-from reconciliation.contracts import Contract, LookupKind, OnInFlight, Replays, WindowKind, key_still_protects
-from reconciliation.facts import AttemptFacts, Facts, Holder, LookupFacts, RejectionFacts
+from reconciliation.contracts import (
+    AskedAgain,
+    Contract,
+    KeyAfter,
+    LateSend,
+    LookupKind,
+    MakeAbsent,
+    OnInFlight,
+    Replays,
+    WindowKind,
+    key_still_protects,
+)
+from reconciliation.facts import AbsenceFacts, AttemptFacts, Facts, Holder, LookupFacts, RejectionFacts
+from reconciliation.making_absent_rules import proves_absence
 from reconciliation.policy import Assessment, assess
 from reconciliation.providers.base import FindingKind
 from reconciliation.questions import silent
@@ -87,6 +99,35 @@ def attempts(draw: st.DrawFn, number: int, now: datetime) -> AttemptFacts:
     )
 
 
+ABSENCE_WAY = MakeAbsent(
+    title="Cancel it",
+    request="POST /cancel",
+    says="It cancels.",
+    late_send=LateSend.MAY_LAND,
+    key_after=KeyAfter.UNKNOWN,
+    again=AskedAgain.UNKNOWN,
+    proves_within_ms=3_600_000,
+)
+
+
+@st.composite
+def absences(draw: st.DrawFn) -> list[AbsenceFacts]:
+    """The requests to make it absent that have left; at most the last is open. Usually there is none."""
+    count = draw(st.sampled_from([0, 0, 0, 1, 2]))
+    found = []
+    for number in range(1, count + 1):
+        sent_at = draw(times)
+        found.append(
+            AbsenceFacts(
+                number=number,
+                sent_at=sent_at,
+                quiet_after_at=sent_at + (QUIET_AT - SENT_AT),
+                open=number == count and draw(st.booleans()),
+            )
+        )
+    return found
+
+
 @st.composite
 def known(draw: st.DrawFn, now: datetime) -> Facts:
     tried = tuple(draw(attempts(number, now)) for number in range(1, draw(st.integers(0, 3)) + 1))
@@ -137,6 +178,9 @@ def known(draw: st.DrawFn, now: datetime) -> Facts:
         approval_until_at=draw(st.one_of(st.none(), times)),
         abandonment_people=draw(st.sampled_from([1, 2])),
         may_repeat_alone=draw(st.booleans()),
+        absence_way=draw(st.sampled_from([None, ABSENCE_WAY, replace(ABSENCE_WAY, proves_within_ms=None)])),
+        absences=tuple(draw(absences())),
+        key_reaches_console=draw(st.sampled_from([True, True, False])),
     )
 
 
@@ -417,3 +461,67 @@ def test_what_one_person_may_repeat_they_may_until_the_time_that_is_named(
 def _permission(judged: Assessment, action: Action) -> Permission | None:
     status = judged.action(action)
     return status.permission if status else None
+
+
+@settings(max_examples=300, deadline=None)
+@given(situations())
+def test_an_effect_is_made_absent_by_two_people_and_only_where_nobody_knows_its_outcome(
+    situation: tuple[Facts, Contract, datetime],
+) -> None:
+    facts, promised, now = situation
+    judged = assess(facts, promised, now)
+    permission = _permission(judged, Action.MAKE_ABSENT)
+    assert permission is not Permission.ALLOWED
+    assert not (permission and facts.absence_way is None)
+    if permission is not Permission.SECOND_PERSON:
+        return
+    assert facts.operation_state == OperationState.SENT_UNKNOWN
+    assert facts.case_state not in (CaseState.RESOLVED, CaseState.AWAITING_APPROVAL, CaseState.RETRYING)
+    # No attempt can still reach the provider, and no earlier request of the kind can still take effect.
+    assert facts.attempts
+    assert all(silent(one, now) for one in facts.attempts)
+    assert not any(one.open for one in facts.absences)
+    assert facts.pinned == facts.current
+    assert facts.key_reaches_console
+    if not facts.absences:
+        assert not any(one.matches for one in facts.receipts)
+        assert facts.lookup is None or facts.lookup.finding != FindingKind.FOUND
+
+
+@settings(max_examples=300, deadline=None)
+@given(situations())
+def test_after_a_request_to_make_it_absent_an_older_word_settles_nothing_and_the_key_is_used_no_more(
+    situation: tuple[Facts, Contract, datetime],
+) -> None:
+    facts, promised, now = situation
+    if not facts.absences:
+        return
+    judged = assess(facts, promised, now)
+    assert _permission(judged, Action.RETRY) in (None, Permission.LOCKED)
+    assert not isinstance(judged.conclusion, NotSent | RepeatByKey)
+    unsettled = facts.operation_state == OperationState.SENT_UNKNOWN
+    if any(one.open for one in facts.absences) and unsettled:
+        assert not isinstance(judged.conclusion, ConfirmBy | RejectBy)
+        assert all(one.permission is Permission.LOCKED for one in judged.actions)
+    since = max(one.quiet_after_at for one in facts.absences)
+    if isinstance(judged.conclusion, ConfirmBy) or _permission(judged, Action.CONFIRM) is Permission.ALLOWED:
+        assert facts.lookup is not None
+        assert facts.lookup.finding == FindingKind.FOUND
+        assert facts.lookup.asked_at >= since
+
+
+@given(situations(), times, st.integers(0, 3))
+def test_its_answer_proves_absence_only_in_time_and_where_nothing_contradicts_it(
+    situation: tuple[Facts, Contract, datetime], sent_at: datetime, before: int
+) -> None:
+    facts, _, _ = situation
+    absence = AbsenceFacts(number=1, sent_at=sent_at, quiet_after_at=sent_at, open=True)
+    for way in (ABSENCE_WAY, replace(ABSENCE_WAY, proves_within_ms=None)):
+        if not proves_absence(facts, way, absence, attempts_before=before):
+            continue
+        assert way.proves_within_ms is not None
+        assert facts.first_sent_at is not None
+        assert sent_at < facts.first_sent_at + timedelta(milliseconds=way.proves_within_ms)
+        assert before == len(facts.attempts)
+        assert not any(one.matches for one in facts.receipts)
+        assert not facts.mismatch_reported

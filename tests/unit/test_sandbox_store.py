@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from console.sandbox.records import Arrival, Counts, NewEffect
-from console.sandbox.store import RequestForgotten, Store, StoreInUse, StoreUnreadable
+from console.sandbox.store import (
+    SCHEMA,
+    KeyCancelled,
+    RequestForgotten,
+    Store,
+    StoreInUse,
+    StoreUnreadable,
+)
 
 ARRIVAL = Arrival("a", "orders", "k")
 
@@ -46,6 +53,36 @@ def test_a_request_that_was_forgotten_commits_nothing(store: Store) -> None:
     assert store.remembered(account="a", key="k", window_ms=None) is None
     # Nor does a later request inherit its number.
     assert store.record_request(method="POST", arrival=ARRIVAL, from_header=())[0] > request_id
+
+
+def test_a_store_of_the_first_version_is_taken_over_with_all_that_it_holds(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.sqlite3"
+    first = SCHEMA.replace(", 'CANCEL'", "").replace(", 'canceled'", "")
+    before = first[: first.index("CREATE VIEW tally")] + first[first.index("CREATE TABLE answers") :]
+    with closing(sqlite3.connect(kept)) as db:
+        db.executescript(
+            f"{before} CREATE VIEW tally AS SELECT account, key, 1 AS requests, 0 AS effects, 0 AS lookups"
+            " FROM requests; PRAGMA user_version = 1;"
+            "INSERT INTO requests VALUES (7, 'POST', 'a', 'orders', 'k', '', 'applied', 'f', 1, 2);"
+            "INSERT INTO effects VALUES (3, 'ord_1', 'a', 'orders', 'k', 7, 'succeeded', 1, 1, '{}');"
+        )
+    with closing(Store(kept)) as store:
+        assert store.counts(account="a", key="k") == Counts(requests=1, effects=1)
+        request_id, _ = store.record_request(method="CANCEL", arrival=ARRIVAL, from_header=())
+        assert store.undo(request_id=request_id, account="a", kind="orders", key="k") == 1
+    with closing(Store(kept)) as store:
+        assert store.counts_by_key("a") == {"k": Counts(requests=1, effects=1, cancels=1, undone=1)}
+
+
+def test_a_key_that_is_cancelled_between_a_requests_arrival_and_its_commit_makes_nothing(
+    store: Store,
+) -> None:
+    slow, _ = store.record_request(method="POST", arrival=ARRIVAL, from_header=())
+    cancel, _ = store.record_request(method="CANCEL", arrival=ARRIVAL, from_header=())
+    assert store.undo(request_id=cancel, account="a", kind="orders", key="k") == 0
+    with pytest.raises(KeyCancelled):
+        commit(store, slow)
+    assert store.counts() == Counts(requests=1, cancels=1)
 
 
 def test_an_effect_and_its_remembered_answer_are_committed_together_or_not_at_all(store: Store) -> None:

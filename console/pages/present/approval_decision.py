@@ -55,8 +55,13 @@ def _decision_content(
         Action.CONFIRM: "Confirm that it happened",
         Action.RETRY: "One more request with the same key",
         Action.ABANDON: "Give it up",
+        Action.MAKE_ABSENT: "Let the provider make sure that it isn’t there, and give it up with that proof",
     }
     shown = [Fact(label="Action", value=(words.get(action, str(action)),))]
+    if request := facts.get("request"):
+        shown.append(
+            Fact(label="Request", value=(Code(str(request)),), note=("sent by Recourse’s own worker",))
+        )
     if executor := parameters.get("executor"):
         who = "the agent’s worker" if executor == "agent" else "Recourse’s own worker"
         shown.append(Fact(label="Sent by", value=(who,)))
@@ -138,6 +143,13 @@ def _risk(read: ApprovalRead, kind: ApprovalKind) -> Banner | None:
                 " never happened, and the run goes on as if it had.",
             ),
         )
+    if kind is ApprovalKind.MAKE_ABSENT:
+        return Banner(
+            title=("This changes the provider.",),
+            icon="triangle-alert",
+            tone="red",
+            text=(f"{why} Worst case: the {noun}", *money, " had happened as it should, and is undone."),
+        )
     return Banner(
         title=("Whether it happened stays unknown.",),
         icon="triangle-alert",
@@ -154,4 +166,6 @@ def _acknowledgement(read: ApprovalRead, kind: ApprovalKind) -> str:
         return f"I accept that this can make a second {_noun(read)}{about}"
     if kind is ApprovalKind.OVERRIDE:
         return f"I accept that no matching receipt proves this {_noun(read)}{about}"
+    if kind is ApprovalKind.MAKE_ABSENT:
+        return f"I accept that this {_noun(read)}{about} is undone if it happened"
     return ""

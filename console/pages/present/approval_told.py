@@ -31,11 +31,12 @@ APPROVE: Final[dict[str, str]] = {
     ApprovalKind.APPROVAL_RENEWAL: "Approve the renewal",
     ApprovalKind.FLOW_VERSION: "Approve it",
     ApprovalKind.HELD_FREED: "Approve freeing it",
-    ApprovalKind.MAKE_ABSENT: "Approve it",
+    ApprovalKind.MAKE_ABSENT: "Approve making it absent",
 }
 
-# Where what could go wrong is an effect too many, or none at all: whoever approves says that they know.
-ACKNOWLEDGED: Final = frozenset({ApprovalKind.RETRY, ApprovalKind.OVERRIDE})
+# Where what could go wrong is an effect too many, none at all, or one that is undone: whoever approves says
+# that they know.
+ACKNOWLEDGED: Final = frozenset({ApprovalKind.RETRY, ApprovalKind.OVERRIDE, ApprovalKind.MAKE_ABSENT})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -49,6 +49,7 @@ _ACTION_WORDS: Final = {
     Action.CONFIRM: "Confirm",
     Action.RETRY: "Retry",
     Action.ABANDON: "Abandon",
+    Action.MAKE_ABSENT: "Make absent",
     Action.ACCEPT: "Accept",
     Action.COMPENSATE: "Compensate",
 }

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
-from reconciliation.contracts import AnswerPattern, Contract, KeyFormat, LookupKind, WindowKind
+from reconciliation.contracts import (
+    AnswerPattern,
+    AskedAgain,
+    Contract,
+    KeyAfter,
+    KeyFormat,
+    LateSend,
+    LookupKind,
+    MakeAbsent,
+    WindowKind,
+)
 
 LOOKUPS: Final[dict[LookupKind, str]] = {
     LookupKind.NONE: "None",
@@ -45,6 +55,31 @@ def window_in_words(contract: Contract) -> str:
         case WindowKind.MINIMUM:
             return f"At least {span} from the first send"
     assert_never(contract.window_kind)
+
+
+def make_absent_in_words(way: MakeAbsent) -> tuple[str, ...]:
+    """What follows from a request that makes an effect absent, and what stays open, in sentences."""
+    proves = (
+        "Its success is evidence for people and proves nothing."
+        if way.proves_within_ms is None
+        else f"Its success is taken as proof if it leaves within {duration(way.proves_within_ms)} of the "
+        "first send, and every request had ended by then; later it is evidence and no more."
+    )
+    late = {
+        LateSend.MAY_LAND: "A first request that still arrives afterwards can make the effect.",
+        LateSend.REFUSED: "A first request that arrives afterwards is refused.",
+    }
+    key = {
+        KeyAfter.BURNT: "The key is burnt.",
+        KeyAfter.FREE: "The same key is taken as new.",
+        KeyAfter.UNKNOWN: "Nobody says what the same key gets then.",
+    }
+    again = {
+        AskedAgain.HARMLESS: "The same request again does nothing more.",
+        AskedAgain.UNKNOWN: "Nobody says what the same request does a second time.",
+    }
+    never = "Whatever it answers, Recourse sends nothing more with that key."
+    return (proves, late[way.late_send], key[way.key_after], again[way.again], never)
 
 
 def absence_in_words(contract: Contract) -> str:

@@ -25,6 +25,7 @@ _REPORT_LOOKS: Final[dict[Claim, tuple[str, Tone]]] = {
     Claim.NOT_SENT: ("undo-2", "blue"),
     Claim.UNKNOWN: ("unplug", "amber"),
     Claim.FINDING: ("scan-search", "grey"),
+    Claim.ABSENT: ("undo-2", "green"),
 }
 _KINDS: Final[dict[EvidenceKind, str]] = {
     EvidenceKind.REPORT: "Report",
@@ -33,6 +34,7 @@ _KINDS: Final[dict[EvidenceKind, str]] = {
     EvidenceKind.LOOKUP: "Lookup",
     EvidenceKind.WEBHOOK: "Notice from the provider",
     EvidenceKind.ATTACHMENT: "Given by a person",
+    EvidenceKind.MAKE_ABSENT: "Request to make it absent",
 }
 
 
@@ -119,6 +121,8 @@ def _claim_in_words(evidence: Evidence) -> str:
             return "nothing that settles it"
         case Claim.FINDING:
             return "what a lookup found"
+        case Claim.ABSENT:
+            return "the provider says that it isn’t there"
 
 
 def _matches(evidence: Evidence) -> bool:

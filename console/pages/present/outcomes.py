@@ -42,7 +42,7 @@ def in_words(read: CaseRead, done: Consequences, *, with_run: bool = True) -> tu
     if with_run:
         said += _run(read, done)
     said += _budget(done)
-    if done.key_retired and done.action in (Action.CONFIRM, Action.ABANDON):
+    if done.key_retired and done.action in (Action.CONFIRM, Action.ABANDON, Action.MAKE_ABSENT):
         said.append(Consequence(icon="key-round", text=("The key is retired. ", Strong("No more requests"))))
     if done.may_surprise and read.operation.attempts_count:
         sent = read.operation.attempts_count
@@ -81,6 +81,8 @@ def _sending(read: CaseRead, done: Consequences) -> list[Consequence]:
                 icon="circle-slash", bad=True, text=("Nothing can be looked up first at this provider",)
             )
             otherwise = []
+        case Sends.UNDOING:
+            return _undoing(done)
         case _:
             assert_never(done.sends)
     request: list[Part] = [
@@ -91,6 +93,39 @@ def _sending(read: CaseRead, done: Consequences) -> list[Consequence]:
     if done.not_before_at is not None:
         request += [", not before ", done.not_before_at, " (", Until(done.not_before_at), ")"]
     return [first, Consequence(icon="send", text=tuple(request))]
+
+
+def _undoing(done: Consequences) -> list[Consequence]:
+    """What a request to make it absent does, and what follows from each of its answers."""
+    leaves = Consequence(
+        icon="send",
+        text=(
+            Strong("1 request"),
+            " leaves, by Recourse’s own worker, which undoes the effect if there is one; ",
+            "its record is kept before it leaves",
+        ),
+    )
+    if done.state is not OperationState.ABANDONED:
+        open_still = (
+            "Its success proves nothing by now: it is kept as evidence, and ",
+            Strong("you decide again"),
+        )
+        return [leaves, Consequence(icon="info", bad=True, text=open_still)]
+    absent: Phrase = (
+        "If the provider says that it isn’t there, the operation is ",
+        Strong("given up with that proof"),
+        " and never sent again",
+    )
+    otherwise: Phrase = (
+        "If it refuses, or nobody hears its answer, ",
+        Strong("you decide again"),
+        ", except that a retry with this key stays locked",
+    )
+    return [
+        leaves,
+        Consequence(icon="circle-check", text=absent),
+        Consequence(icon="info", text=otherwise),
+    ]
 
 
 def _run(read: CaseRead, done: Consequences) -> list[Consequence]:

@@ -34,9 +34,10 @@ from console.pages.shapes import DecisionForm as FormView
 from console.queries.cases import CaseRead
 from reconciliation.approval_checks import COMMENT_LENGTH_MIN
 from reconciliation.approval_models import ApprovalKind, ApprovalRequest, ApprovalState
-from reconciliation.asked import REASON_LENGTH_MIN, ActionLocked, require_console_may_send
+from reconciliation.asked import REASON_LENGTH_MIN, THEN_IS_SAID, ActionLocked, require_console_may_send
 from reconciliation.conclusions import matching_references
 from reconciliation.foreseeing import Choices
+from reconciliation.making_absent_rules import under_way, under_way_sentence
 from reconciliation.models import Decision
 from reconciliation.permissions import ActionStatus
 from reconciliation.states import REASON_LABELS, Action, CaseState, Permission, ReasonCode, Resolution, Then
@@ -47,6 +48,7 @@ TITLES: Final[dict[Action, str]] = {
     Action.CONFIRM: "Confirm it happened",
     Action.RETRY: "Retry with the same key",
     Action.ABANDON: "Abandon",
+    Action.MAKE_ABSENT: "Make sure it’s absent",
     Action.ACCEPT: "Let the extra effect stand",
     Action.COMPENSATE: "Record that it was undone",
 }
@@ -58,11 +60,13 @@ _ASKED_FOR: Final[dict[ApprovalKind, str]] = {
     ApprovalKind.OVERRIDE: "Confirm it happened",
     ApprovalKind.RETRY: "Retry with the same key",
     ApprovalKind.ABANDONMENT: "Abandon it",
+    ApprovalKind.MAKE_ABSENT: "Make sure it’s absent",
 }
 _DONE: Final[dict[str, Badge]] = {
     Action.CONFIRM: Badge(word="Confirmed", icon="circle-check", tone="green"),
     Action.RETRY: Badge(word="Retry decided", icon="rotate-ccw", tone="blue"),
     Action.ABANDON: Badge(word="Abandoned", icon="circle-slash", tone="grey"),
+    Action.MAKE_ABSENT: Badge(word="Made absent", icon="undo-2", tone="green"),
     Action.ACCEPT: Badge(word="Accepted", icon="check", tone="green"),
     Action.COMPENSATE: Badge(word="Undone", icon="undo-2", tone="green"),
 }
@@ -111,8 +115,10 @@ def panel_of(
 def _awaited(read: CaseRead, approval: ApprovalRequest, actor: str) -> DecisionAwaited:
     own = approval.requester == actor
     code = approval.reason_code
+    approved = approval.state == ApprovalState.APPROVED
+    waiting = Badge(word="Waiting for approval", icon="shield-check", tone="violet")
     return DecisionAwaited(
-        badge=Badge(word="Waiting for approval", icon="shield-check", tone="violet"),
+        badge=Badge(word="Approved, not sent yet", icon="shield-check", tone="blue") if approved else waiting,
         by=actor_of(read.names, ActorKind.PERSON, approval.requester, known_as=approval.requester_name),
         at=approval.requested_at,
         until_at=approval.expires_at,
@@ -120,7 +126,8 @@ def _awaited(read: CaseRead, approval: ApprovalRequest, actor: str) -> DecisionA
         reason=approval.reason,
         href=reverse("approval", args=[approval.pk]),
         facts=(Fact(label="Asked for", value=(_ASKED_FOR[ApprovalKind(approval.kind)],)),),
-        withdraw_href=reverse("approval_own", args=[approval.pk]) if own else "",
+        withdraw_href=reverse("approval_own", args=[approval.pk]) if own and not approved else "",
+        approved=approved,
         comment_length_min=COMMENT_LENGTH_MIN,
     )
 
@@ -148,6 +155,9 @@ def _note(read: CaseRead) -> Phrase:
     ended = _after_approval(read)
     if ended:
         return ended
+    absence = under_way(read.judged.facts)
+    if absence is not None:
+        return (under_way_sentence(absence),)
     if read.case.state == CaseState.LOOKING_UP:
         return (
             "Recourse is still looking, and asks for a decision only if lookups can’t settle it. ",
@@ -179,7 +189,7 @@ def _action(read: CaseRead, status: ActionStatus, form: DecisionForm, open_to_al
     )
     if not view.selectable:
         return view
-    with_run = status.action is not Action.ABANDON
+    with_run = status.action not in THEN_IS_SAID
     done = consequences_in(read, status.action, Choices())
     return ActionView(
         action=view.action,
@@ -239,8 +249,8 @@ def _options(read: CaseRead, status: ActionStatus, form: DecisionForm) -> tuple[
             return _receipt_options(read, status, form)
         case Action.RETRY:
             return (_executors(read, form),)
-        case Action.ABANDON:
-            return (_endings(read, form),)
+        case Action.ABANDON | Action.MAKE_ABSENT:
+            return (_endings(read, form, status.action),)
         case _:
             return ()
 
@@ -358,20 +368,21 @@ def _executors(read: CaseRead, form: DecisionForm) -> OptionGroup:
     return OptionGroup(name="executor", legend="Who sends it?", options=tuple(options))
 
 
-def _endings(read: CaseRead, form: DecisionForm) -> OptionGroup:
+def _endings(read: CaseRead, form: DecisionForm, action: Action) -> OptionGroup:
     labels = {Then.END: "It ends here", Then.CONTINUE: "It goes on without the effect"}
+    name = "then_absent" if action is Action.MAKE_ABSENT else "then"
     options = []
     for then, label in labels.items():
-        done = consequences_in(read, Action.ABANDON, Choices(then=then))
+        done = consequences_in(read, action, Choices(then=then))
         options.append(
             Option(
                 value=then,
                 label=label,
                 text=("– ", *run_in_words(read, done.run)),
-                selected=form["then"] == then,
+                selected=form[name] == then,
             )
         )
-    return OptionGroup(name="then", legend="And the run?", options=tuple(options))
+    return OptionGroup(name=name, legend="And the run?", options=tuple(options))
 
 
 # --- What was decided -----------------------------------------------------------------------------------

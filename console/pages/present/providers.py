@@ -14,6 +14,7 @@ from console.pages.present.contract_words import (
     absence_in_words,
     duration,
     key_in_words,
+    make_absent_in_words,
     window_in_words,
 )
 from console.pages.present.marks import plural
@@ -325,7 +326,7 @@ def _make_absent(account: ProviderAccount) -> Banner | None:
         title=(f"{way.title}: a change at the provider, for two people",),
         icon="users",
         tone="violet",
-        text=(way.says, " It is ", Code(way.request), ". Recourse never makes this request as a lookup."),
+        text=(way.says, " It is ", Code(way.request), ". ", " ".join(make_absent_in_words(way))),
         links=links,
     )
 

@@ -37,6 +37,7 @@ _ACTED: Final[dict[str, str]] = {
     Action.CONFIRM: "confirmed that it happened",
     Action.RETRY: "chose a retry with the same key",
     Action.ABANDON: "gave it up",
+    Action.MAKE_ABSENT: "let the provider make sure that it’s absent",
     Action.ACCEPT: "let the extra effect stand",
     Action.COMPENSATE: "recorded that the extra effect was undone",
 }
@@ -60,7 +61,7 @@ def review_page(
         action,
         Choices(
             executor=form["executor"],
-            then=form["then"],
+            then=form.then,
             receipt_minor=amount.minor if amount is not None and same_currency else None,
         ),
     )
@@ -103,6 +104,12 @@ def _headings(read: CaseRead, action: Action) -> tuple[str, str, str]:
             return f"Retry the {noun} with the same key?", "If you retry", "Retry with the same key"
         case Action.ABANDON:
             return f"Abandon this {noun}?", "If you abandon it", f"Abandon the {noun}"
+        case Action.MAKE_ABSENT:
+            return (
+                f"Make sure that the {noun} is absent?",
+                "If the provider is asked to make it absent",
+                "Make sure it’s absent",
+            )
         case Action.ACCEPT:
             return f"Let the extra {noun} stand?", "If you accept it", "Let it stand"
         case Action.COMPENSATE:
@@ -230,6 +237,7 @@ def decided_banner(read: CaseRead, decision: Decision) -> Banner:
             else ("One request with the same key is permitted.",),
         ),
         Action.ABANDON: ("Recorded: given up.", ("Its run has been told.",)),
+        Action.MAKE_ABSENT: ("Recorded: make sure that it’s absent.", ()),
         Action.ACCEPT: ("Recorded: the extra effect stands.", ()),
         Action.COMPENSATE: ("Recorded: the extra effect was undone.", ()),
     }

@@ -265,7 +265,7 @@ class DecisionAwaited:
     """The panel while a second person is asked: by whom, for what, why, and until when.
 
     `href` is the request's own page. `withdraw_href` takes the POST of `act=withdraw` and `comment` by which
-    whoever asked takes it back; "" for everybody else.
+    whoever asked takes it back; "" for everybody else. `approved`: consent is there, and a worker is to send.
     """
 
     kind: Literal["awaited"] = field(default="awaited", init=False)
@@ -279,6 +279,7 @@ class DecisionAwaited:
     facts: tuple[Fact, ...] = ()
     withdraw_href: str = ""
     comment_length_min: int = 0
+    approved: bool = False
 
 
 DecisionPanel = DecisionForm | DecisionMade | DecisionAwaited | DecisionClosed

@@ -1,29 +1,38 @@
-"""POST /cases/{id}/confirmation, /retry, /abandonment, /acceptance, /compensation"""
+"""POST /cases/{id}/confirmation, /retry, /abandonment, /absence, /acceptance, /compensation"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from console.models import Role, Scope
 from reconciliation.models import Case, Decision
+from reconciliation.providers import registry
 from runs.models import Grant, Operation
+from tests.factories import quieten
 from tests.integration.api.world import (
     Caller,
     Working,
     World,
     claim_body,
     decision,
+    effect,
     in_doubt,
     person,
     rows,
     sent,
     token,
+    working,
 )
 
-DECISIONS = ["confirmation", "retry", "abandonment", "acceptance", "compensation"]
-OWN: dict[str, dict[str, Any]] = {"retry": {"executor": "agent"}, "abandonment": {"then": "continue"}}
+DECISIONS = ["confirmation", "retry", "abandonment", "absence", "acceptance", "compensation"]
+OWN: dict[str, dict[str, Any]] = {
+    "retry": {"executor": "agent"},
+    "abandonment": {"then": "continue"},
+    "absence": {"then": "continue"},
+}
 
 
 def record(made: Working, reference: str = "ord_77", **fields: Any) -> dict[str, Any]:
@@ -97,6 +106,35 @@ def test_a_person_gives_an_obligation_up_and_the_run_goes_on(world: World) -> No
     call = world.worker.get(f"/runs/{made.run}/plan").body["plan"]["turns"][0]["calls"][0]
     assert call["next"] == "skip"
     assert call["abandoned"]["known_effect"]
+
+
+@pytest.fixture
+def configured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The console may send at the sandbox's accounts."""
+    monkeypatch.setenv("SANDBOX_URL", "http://127.0.0.1:9")
+    registry.reload()
+    yield
+    registry.reload()
+
+
+@pytest.mark.usefixtures("configured")
+def test_making_absent_always_takes_a_second_person_and_only_where_it_is_offered(world: World) -> None:
+    _, elsewhere = in_doubt(world.worker)
+    body = decision(world.operator, elsewhere, then="continue")
+    refused = world.operator.decide(f"/cases/{elsewhere}/absence", body)
+    assert (refused.status, refused.word) == (423, "action_locked")
+    made = working(world.worker, effect(provider="sandbox-payments"))
+    made.send()
+    case = made.report("unknown", made.seen(error="ReadTimeout")).body["case"]
+    quieten(Operation.objects.get(pk=made.operation))
+    body = decision(world.operator, case, then="continue")
+    reply = world.operator.decide(f"/cases/{case}/absence", body)
+    assert (reply.status, reply.body["action"]) == (202, "make_absent"), reply
+    shown = world.operator.get(f"/approvals/{reply.body['approval']}").body["approval"]
+    assert (shown["kind"], shown["content"]["facts"]["request"]) == (
+        "make_absent",
+        "POST /acct/payments/refunds/cancellation",
+    )
 
 
 def test_giving_up_may_end_the_run(world: World) -> None:

@@ -220,6 +220,7 @@ TARGETS: dict[str, Callable[[World], Target]] = {
     "confirm_case": _decision("confirmation", receipt={"reference": "ord_1", "body": {"id": "ord_1"}}),
     "retry_case": _decision("retry", executor="agent"),
     "abandon_case": _decision("abandonment", then="end"),
+    "make_case_absent": _decision("absence", then="end"),
     "accept_case": _decision("acceptance"),
     "compensate_case": _decision("compensation"),
     "look_up_case": _lookup,

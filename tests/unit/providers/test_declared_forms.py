@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from reconciliation.contracts import AmountForm, LookupKind, ReferenceForm, ReplyShows
+from reconciliation.contracts import (
+    AmountForm,
+    AskedAgain,
+    KeyAfter,
+    LateSend,
+    LookupKind,
+    ReferenceForm,
+    ReplyShows,
+)
 from reconciliation.providers import registry
 from reconciliation.providers.declaration import Declared
 from reconciliation.providers.environment import AuthScheme
@@ -334,15 +342,54 @@ def test_one_source_may_be_where_several_promises_come_from(tmp_path: Path) -> N
     assert "fields = [several]" in told
 
 
+MAKE_ABSENT = """[make_absent]
+title = "Cancel it"
+says = "It cancels."
+late_send = "may_land"
+key_after = "unknown"
+again = "harmless"
+[make_absent.request]
+path = "/cancel"
+body = { key = "{key}" }
+[make_absent.answer]
+absent = [{ statuses = [200] }]
+"""
+
+
 def test_a_way_to_make_an_effect_absent_is_described_and_is_no_way_to_look(tmp_path: Path) -> None:
-    table = '[make_absent]\ntitle = "Cancel it"\nrequest = "POST /cancel"\nsays = "It cancels."'
-    declared = read(tmp_path, before_contract(table))
-    assert declared.account.make_absent is not None
-    assert declared.account.make_absent.request == "POST /cancel"
+    declared = read(tmp_path, before_contract(MAKE_ABSENT))
+    way = declared.account.make_absent
+    assert way is not None
+    assert (way.request, way.late_send, way.key_after, way.again, way.proves_within_ms) == (
+        *("POST /cancel", LateSend.MAY_LAND, KeyAfter.UNKNOWN, AskedAgain.HARMLESS, None),
+    )
+    assert declared.http.absence is not None
+    assert declared.http.absence.request_for("any") is not None
     assert all(one.name != "Cancel it" for one in declared.account.lookups)
-    told = faults(tmp_path, before_contract('[make_absent]\ntitle = "Cancel it"'))
-    assert "[make_absent] request: found nothing" in told
-    assert "[make_absent] says: found nothing" in told
+    # It is no part of what is sent: a key first used before it was declared is still the same key.
+    assert declared.account.adapter_version == read(tmp_path).account.adapter_version
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        (
+            '[make_absent]\ntitle = "Cancel it"',
+            ["says: found nothing", "late_send", "request: found nothing"],
+        ),
+        (MAKE_ABSENT.replace("{key}", "key"), ["nothing of ours", "{key}, {operation} or {reference}"]),
+        (MAKE_ABSENT.replace("body = ", "add = "), ["the payload is never sent with it"]),
+        (MAKE_ABSENT.replace('path = "/cancel"', 'path = "/cancel"\nmethod = "GET"'), ["POST, PUT, PATCH"]),
+        (MAKE_ABSENT.replace("absent = [{", "refused = [{"), ["which answers say that it is absent"]),
+        (MAKE_ABSENT.replace("harmless", "fine"), ['again: found "fine"', "harmless, unknown"]),
+        (MAKE_ABSENT.replace('says = "', 'proves_within_ms = 0\nsays = "'), ["proves_within_ms"]),
+    ],
+)
+def test_a_request_that_makes_absent_is_wholly_said_or_refused(
+    table: str, says: list[str], tmp_path: Path
+) -> None:
+    told = faults(tmp_path, before_contract(table))
+    assert all(part in told for part in says), told
 
 
 # --- the page that explains all this ---
