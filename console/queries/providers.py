@@ -123,15 +123,20 @@ def read_provider(slug: str, *, teams: Sequence[str]) -> ProviderRead:
 
     So it does where the account is there for other teams alone.
     """
-    account_access.require_open(slug, teams=teams)
     effective.refresh()
     declared = next((one for one in registry.all_accounts() if one.slug == slug), None)
     offered = next((one for one in _catalogue() if one.slug == slug), None) if declared is None else None
-    known = JournalAccount.objects.filter(pk=slug).exists()
-    if declared is None and offered is None and not known:
+    # One row for each team that is named, one without a team where none is, none where it isn't known.
+    rows = (
+        JournalAccount.objects.filter(pk=slug).order_by("named__team").values_list("named__team", flat=True)
+    )
+    known = list[str | None](rows)
+    named = tuple(team for team in known if team is not None)
+    closed = bool(named) and set(named).isdisjoint(teams)
+    if closed or (declared is None and offered is None and not known):
         raise account_access.not_there(slug)
     tightenings = tuple(Tightening.objects.filter(account=slug).order_by("-number")[:TIGHTENINGS_MAX])
-    now, named = database_now(), account_access.named_teams(slug)
+    now = database_now()
     return ProviderRead(
         now=now,
         account=offered or account_of(slug),
@@ -141,7 +146,7 @@ def read_provider(slug: str, *, teams: Sequence[str]) -> ProviderRead:
         cases=open_cases(teams=teams, slug=slug).get(slug, OpenCases()),
         health=account_health(slug, now) if declared is not None else None,
         notices=notices_of(slug, now),
-        known_to_journal=known,
+        known_to_journal=bool(known),
         offered=offered is not None,
         stored=registry.is_stored(slug),
         named_teams=named,

@@ -150,6 +150,17 @@ def test_an_operator_is_shown_no_form_and_only_their_own_teams_of_an_account(wor
     assert THEIRS not in text.partition("<main")[2].partition("There for")[2][:300]
 
 
+@pytest.mark.parametrize("path", ["/account-access/", f"/account-access/{ACCOUNT}/", "/providers/"])
+def test_what_says_whose_an_account_is_takes_few_statements(
+    world: None, path: str, django_assert_max_num_queries: Any
+) -> None:
+    give(OURS)
+    desk = browser(person(Role.ADMINISTRATOR))
+    desk.get(path)
+    with django_assert_max_num_queries(12):
+        assert desk.get(path).status_code == 200
+
+
 # --- Keeping to it ------------------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ from tests import cases
 from tests.integration.pages.conftest import Login
 from tests.integration.pages.test_bulk import freeze
 
-# What an address names beside a case of its own; an account belongs to no team.
+# What an address names beside a case of its own. Accounts have their own test, in `test_access_matrix`.
 NAMES = {"name": "payload", "evidence_id": "ev_00000000000000000000000000"}
 
 
