@@ -139,9 +139,7 @@ def _start_database() -> Urls:
     )
     if bool(app) != bool(owner):
         raise pytest.UsageError("Set DATABASE_URL and DATABASE_OWNER_URL together, or neither of them.")
-    servers = _cleanup.enter_context(
-        EmbeddedServers(state, database=not app, broker=False, database_settings=THROWN_AWAY)
-    )
+    servers = _cleanup.enter_context(EmbeddedServers(state, database=not app, broker=False))
     if not servers.home.servers.is_relative_to(state):
         _cleanup.callback(shutil.rmtree, servers.home.servers, ignore_errors=True)
     found = Urls(

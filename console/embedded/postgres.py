@@ -7,7 +7,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -54,11 +53,8 @@ class Postgres:
         return f"postgresql://{role}:{password}@/{database}?host={quote(str(self.sockets), safe='')}"
 
 
-def start(home: folders.Home, *, settings: Mapping[str, str] | None = None) -> Postgres:
-    """Start the server on the folder's data, made on the first start. The caller holds the folder's lock.
-
-    `settings` are the server's own, beside those that every embedded server has.
-    """
+def start(home: folders.Home) -> Postgres:
+    """Start the server on the folder's data, made on the first start. The caller holds the folder's lock."""
     binaries = folders.postgres_binaries(home)
     data = home.servers / "postgresql"
     passwords = _passwords(home)
@@ -67,7 +63,7 @@ def start(home: folders.Home, *, settings: Mapping[str, str] | None = None) -> P
     if not data.exists():
         _initialise(data, binaries=binaries, home=home, password=passwords[SUPERUSER])
     _check_version(data, binaries=binaries, home=home)
-    options = {**SERVER_SETTINGS, **(settings or {}), "unix_socket_directories": str(home.sockets)}
+    options = {**SERVER_SETTINGS, "unix_socket_directories": str(home.sockets)}
     child = processes.start(
         name="PostgreSQL",
         command=[

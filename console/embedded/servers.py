@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -25,18 +24,10 @@ class EmbeddedServers:
     `EmbeddedServerError` with what the server itself said.
     """
 
-    def __init__(
-        self,
-        state_dir: Path,
-        *,
-        database: bool = True,
-        broker: bool = True,
-        database_settings: Mapping[str, str] | None = None,
-    ) -> None:
+    def __init__(self, state_dir: Path, *, database: bool = True, broker: bool = True) -> None:
         self.state_dir = state_dir
         self._with_database = database
         self._with_broker = broker
-        self._database_settings = database_settings
         self._cleanup = ExitStack()
         self._home: folders.Home | None = None
         self._postgres: postgres.Postgres | None = None
@@ -47,7 +38,7 @@ class EmbeddedServers:
             self._home = folders.prepare(self.state_dir)
             self._cleanup.enter_context(folders.only_start(self._home))
             if self._with_database:
-                self._postgres = postgres.start(self._home, settings=self._database_settings)
+                self._postgres = postgres.start(self._home)
                 self._cleanup.callback(self._postgres.child.stop)
             if self._with_broker:
                 self._valkey = valkey.start(self._home)
