@@ -55,9 +55,6 @@ LISTED_HOSTS = "127.0.0.1=loopback,localhost=loopback"
 KEPT_TABLES = ("django_migrations", "django_content_type", "auth_permission")
 # Each deleted row is asked for in every table that may point to it, not always by an index.
 DELETED_ROWS_MAX = 200
-# The suite's own server is thrown away with its data; a process that is killed loses nothing by it. Without
-# fsync no web server and no worker of a test would start: each refuses a database that forgets.
-THROWN_AWAY = {"full_page_writes": "off"}
 RESTART_SEQUENCES = """
     SELECT setval(format('%I', sequencename)::regclass, start_value, false) FROM pg_sequences
     WHERE schemaname = 'public' AND last_value IS NOT NULL AND sequencename NOT LIKE ALL(ARRAY[
