@@ -239,6 +239,8 @@ def test_a_lookup_on_trial_shows_the_answer_and_what_would_follow_and_changes_no
         "Confirm it happened": "Allowed",
         "Retry with the same key": "Locked",
         "Abandon": "Locked",
+        # Offered at this account, and never while one person can settle it.
+        "Make sure it’s absent": "Locked",
     }
     texts = {one.title: one.text for one in result.bodies}
     assert opened.operation.key in texts["Request, without its secrets"]
