@@ -57,6 +57,25 @@ def run_shell(spawn: Spawn, script: str, env: dict[str, str]) -> Process:
     return shell
 
 
+def killed_at(script: str, line: str) -> str:
+    before, found, after = script.partition(line)
+    assert found, line
+    return f"{before}kill -KILL $$\n{found}{after}"
+
+
+def test_the_readme_example_cut_off_after_its_report_completes_and_sends_nothing(
+    spawn: Spawn, example: str, shell_env: dict[str, str], sandbox: Server
+) -> None:
+    died = run_shell(spawn, killed_at(example, "api /runs/$RUN/complete"), shell_env)
+    assert (died.returncode, died.output().split()) == (-9, ["confirmed"])
+    Run.objects.update(lease_expires_at="2020-01-01T00:00:00Z")
+    again = run_shell(spawn, example, shell_env)
+    assert (again.returncode, again.output().split()) == (0, ["completed"])
+    with SandboxControl(sandbox.url) as control:
+        counts = control.stats("supplier", key=Operation.objects.get().key)
+    assert (counts.requests, counts.effects) == (1, 1)
+
+
 def test_the_readme_example_takes_an_effect_from_run_to_complete(
     spawn: Spawn, example: str, shell_env: dict[str, str], sandbox: Server
 ) -> None:
@@ -76,8 +95,7 @@ def test_the_readme_example_cut_off_after_its_effect_is_found_and_goes_on_withou
     celery_beat: Process,
 ) -> None:
     # The shell dies with the provider's receipt in its hand: nothing is reported.
-    cut = example.index("# What came of it.")
-    died = run_shell(spawn, example[:cut] + "\nkill -KILL $$\n", shell_env)
+    died = run_shell(spawn, killed_at(example, "# What came of it."), shell_env)
     assert died.returncode == -9
     operation = Operation.objects.get()
     assert operation.state == "sent_unknown"
