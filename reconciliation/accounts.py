@@ -35,13 +35,21 @@ def sync_accounts() -> list[str]:
     now = database_now()
     with transaction.atomic():
         accounts = effective.all_accounts()
-        for account in accounts:
-            sync_account(account, now=now)
+        made = [account for account in accounts if _bring(account, now=now)]
+        if made:
+            # They may be new to a database whose sending is frozen.
+            place.check_place()
     return [account.slug for account in accounts]
 
 
 def sync_account(account: DeclaredAccount, *, now: datetime) -> None:
     """Bring the journal's row of one account in line with it; needs a transaction."""
+    if _bring(account, now=now):
+        place.check_place()
+
+
+def _bring(account: DeclaredAccount, *, now: datetime) -> bool:
+    """As `sync_account`, but True if the row was made and has still to be held to where we are."""
     pin, contract = account.pin, account.contract
     _, made = ProviderAccount.objects.update_or_create(
         slug=account.slug,
@@ -57,9 +65,7 @@ def sync_account(account: DeclaredAccount, *, now: datetime) -> None:
             "synced_at": now,
         },
     )
-    if made:
-        # It may be new to a database whose sending is frozen.
-        place.check_place()
+    return made
 
 
 _UNDECLARED = "undeclared"
