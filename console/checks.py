@@ -42,19 +42,23 @@ def forgetful(*, alias: str = "default") -> list[str]:
 
 
 def rewritable(*, alias: str = "default") -> list[str]:
-    """Say which append-only tables the logged-in role could rewrite; an empty list when none."""
+    """Say in one sentence which append-only tables the role could rewrite; an empty list when none."""
     with connections[alias].cursor() as cursor:
         cursor.execute(
-            "SELECT name, current_user FROM unnest(%s::text[]) AS name"
+            "SELECT name, current_user FROM unnest(%s::text[]) WITH ORDINALITY AS listed (name, position)"
             " WHERE to_regclass(quote_ident(name)) IS NOT NULL"
-            " AND has_table_privilege(quote_ident(name), 'UPDATE, DELETE, TRUNCATE')",
+            " AND has_table_privilege(quote_ident(name), 'UPDATE, DELETE, TRUNCATE') ORDER BY position",
             [list(settings.APPEND_ONLY_TABLES)],
         )
-        return [
-            f"The database role {role} may change or delete rows of {name}. DATABASE_URL must log in as a "
-            "member of recourse_app, not as the owner or a superuser."
-            for name, role in cursor.fetchall()
-        ]
+        found = cursor.fetchall()
+    if not found:
+        return []
+    tables, role = ", ".join(name for name, _ in found), found[0][1]
+    reason = (
+        f"The database role {role} may change or delete rows of {tables}. DATABASE_URL must log in as a "
+        "member of recourse_app, not as the owner or a superuser."
+    )
+    return [reason]
 
 
 def unsafe_settings() -> list[str]:
@@ -72,10 +76,20 @@ def unsafe_settings() -> list[str]:
 def check_database(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Report a forgetful database in `manage.py check --database default` and before `migrate`.
 
-    Not the role's privileges: `migrate` runs as the owner, who may change every table.
+    Not the role's privileges (`check_role`): `migrate` runs as the owner, who may change every table.
     """
     reasons = [reason for alias in databases or [] for reason in forgetful(alias=alias)]
     return [Error(reason, id="recourse.E001") for reason in reasons]
+
+
+@register(Tags.database, deploy=True)
+def check_role(*, databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Report a role that may rewrite history in `manage.py check --deploy --database default`.
+
+    With `--deploy` only, which is asked as the application: `migrate` checks too, and as the owner.
+    """
+    reasons = [reason for alias in databases or [] for reason in rewritable(alias=alias)]
+    return [Error(reason, id="recourse.E004") for reason in reasons]
 
 
 @register(Tags.security, deploy=True)

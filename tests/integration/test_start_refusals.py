@@ -57,6 +57,23 @@ def test_the_owners_login_is_refused(start: Start, owner_url: str) -> None:
     refused(start(DATABASE_URL=owner_url), "may change or delete rows of runs_auditleaf")
 
 
+def test_a_check_of_a_deployment_refuses_the_owners_login_as_a_start_does(
+    spawn: Spawn, app_env: dict[str, str], owner_url: str
+) -> None:
+    command = ("check", "--deploy", "--database", "default")
+    asked = {
+        url: spawn.manage(*command, env={**app_env, "DATABASE_URL": url})
+        for url in (owner_url, app_env["DATABASE_URL"])
+    }
+    owners = asked.pop(owner_url)
+    assert owners.wait() != 0
+    said = owners.output()
+    assert f"may change or delete rows of {', '.join(settings.APPEND_ONLY_TABLES)}. " in said
+    assert said.count("The database role recourse_owner") == 1
+    (members,) = asked.values()
+    assert members.wait() == 0, members.output()
+
+
 def test_missing_secrets_are_refused(start: Start) -> None:
     refused(start(RECOURSE_KEY_SECRET=""), "RECOURSE_KEY_SECRET must be set")
 
