@@ -20,6 +20,8 @@ from reconciliation.providers import registry
 
 # Commits wait for the disk in these modes; `off` reports success before anything is durable.
 DURABLE_COMMITS = {"on", "local", "remote_write", "remote_apply"}
+# HMAC-SHA-256 mints with it: a shorter key than the hash is weaker than the hash (RFC 2104, section 3).
+KEY_SECRET_BYTES_MIN = 32
 
 
 def forgetful(*, alias: str = "default") -> list[str]:
@@ -67,6 +69,14 @@ def unsafe_settings() -> list[str]:
         reason = (
             "RECOURSE_SECRET_KEY and RECOURSE_KEY_SECRET must be set: without the first no login outlives a "
             "process, without the second an operation's idempotency key can't be minted again."
+        )
+        return [reason]
+    length = len(settings.RECOURSE_KEY_SECRET.encode())
+    if length < KEY_SECRET_BYTES_MIN and not settings.DEBUG:
+        reason = (
+            f"RECOURSE_KEY_SECRET must be {KEY_SECRET_BYTES_MIN} bytes or more and is {length}: whoever"
+            " guesses it mints idempotency keys and marks of leases like ours. Use a long random one, made"
+            " once and kept with the backups; operations on record keep the keys stored with them."
         )
         return [reason]
     return []

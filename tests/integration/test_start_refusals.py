@@ -11,6 +11,7 @@ import pytest
 from django.conf import settings
 from django.core.management import CommandError, call_command
 
+from console.checks import unsafe_settings
 from console.embedded import EmbeddedServers
 from tests.processes import BIN, Process, Spawn, free_port
 
@@ -127,6 +128,20 @@ def test_check_deploy_reports_temporary_secrets(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(settings, "RECOURSE_SECRETS_ARE_TEMPORARY", True)
     with pytest.raises((CommandError, SystemExit), match=r"recourse\.E002"):
         call_command("check", deploy=True, tags=["security"])
+
+
+def test_a_secret_that_can_be_guessed_is_refused_outside_debug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "RECOURSE_SECRETS_ARE_TEMPORARY", False)
+    # Bytes are counted, not characters.
+    for secret, refused_as in (("x" * 31, "is 31"), ("é" * 15, "is 30"), ("x" * 32, ""), ("é" * 16, "")):
+        monkeypatch.setattr(settings, "RECOURSE_KEY_SECRET", secret)
+        found = " ".join(unsafe_settings())
+        assert (refused_as in found and "must be 32 bytes or more" in found) if refused_as else not found
+    monkeypatch.setattr(settings, "RECOURSE_KEY_SECRET", "short")
+    with pytest.raises((CommandError, SystemExit), match=r"recourse\.E002\) RECOURSE_KEY_SECRET must be"):
+        call_command("check", deploy=True, tags=["security"])
+    monkeypatch.setattr(settings, "DEBUG", True)
+    assert unsafe_settings() == []
 
 
 @pytest.mark.django_db(transaction=True)
