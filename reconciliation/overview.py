@@ -96,6 +96,7 @@ def _answer(
         pinned=pinned_of(operation),
         current=account.pin if operation.sent_by else None,
         console_can_send=account.console_can_send,
+        can_be_asked_here=account.configured,
         sent_by_unknown=stray,
         run_state=RunState(run.state),
         paused_for_version=(

@@ -10,6 +10,9 @@ from reconciliation.facts import AttemptFacts, Facts, Holder
 from reconciliation.states import Truth
 from runs.states import RUN_ENDED, AttemptOutcome
 
+# What the account needs from the environment isn't set: workers may send by themselves, and we can't ask.
+_NOT_CONFIGURED = "This account isn't configured here, so Recourse can't ask there."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
@@ -27,7 +30,7 @@ def answer_questions(facts: Facts, contract: Contract, now: datetime) -> tuple[A
     return (
         _which_operation(facts),
         _key_or_lookup(facts, contract, now),
-        _observable(contract),
+        _observable(facts, contract),
         _old_worker_gone(facts, now),
         _still_applies(facts, now),
     )
@@ -74,29 +77,38 @@ def key_protection(facts: Facts, contract: Contract, now: datetime) -> tuple[Tru
 
 def _key_or_lookup(facts: Facts, contract: Contract, now: datetime) -> Answer:
     key, key_sentence, ends_at = key_protection(facts, contract, now)
-    if contract.has_reliable_lookup:
+    reliable = contract.has_reliable_lookup and facts.can_be_asked_here
+    if contract.has_lookup and not facts.can_be_asked_here:
+        lookup = f"It offers a lookup. {_NOT_CONFIGURED}"
+    elif reliable:
         lookup = "It can be looked up exactly."
     elif contract.has_lookup:
         lookup = "Its lookup lags or ranks, and can't be relied on."
     else:
         lookup = "It offers no lookup."
-    truth = Truth.YES if contract.has_reliable_lookup else key
+    truth = Truth.YES if reliable else key
     return Answer(
         number=2,
         question="Does the provider honour the key, or offer a reliable lookup?",
         truth=truth,
         sentence=f"{key_sentence} {lookup}",
-        until_at=None if contract.has_reliable_lookup else ends_at,
+        until_at=None if reliable else ends_at,
     )
 
 
-def _observable(contract: Contract) -> Answer:
-    seen = contract.has_lookup
+def _observable(facts: Facts, contract: Contract) -> Answer:
+    seen = contract.has_lookup and facts.can_be_asked_here
+    if seen:
+        sentence = "Lookups only read."
+    elif contract.has_lookup:
+        sentence = f"Not from here. {_NOT_CONFIGURED}"
+    else:
+        sentence = "The provider shows nothing that we could ask for."
     return Answer(
         number=3,
         question="Can we see the effect without causing another change?",
         truth=Truth.YES if seen else Truth.NO,
-        sentence="Lookups only read." if seen else "The provider shows nothing that we could ask for.",
+        sentence=sentence,
     )
 
 

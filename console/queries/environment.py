@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reconciliation import restoring
+from reconciliation.accounts import account_of
 from reconciliation.restoring import Progress
 from runs import account_access
 from runs.models import AccountReturn, Environment, Freeze, Orphan, ProviderAccount
@@ -17,6 +18,8 @@ ORPHANS_SHOWN_MAX = 200
 @dataclass(frozen=True, kw_only=True)
 class AccountRead:
     account: ProviderAccount
+    # What it needs from the environment and doesn't find here, () where it is configured.
+    missing: tuple[str, ...]
     back: AccountReturn | None
     progress: Progress | None
 
@@ -42,6 +45,7 @@ def read_environment(*, teams: Sequence[str]) -> EnvironmentRead:
     accounts = tuple(
         AccountRead(
             account=account,
+            missing=account_of(account.slug).missing,
             back=returns.get(account.slug),
             progress=(
                 restoring.progress_of(returns[account.slug])

@@ -47,6 +47,21 @@ def test_the_first_question_says_that_somebody_else_sent_it() -> None:
     assert "never asked" in ask(1, facts(attempts=(), sent_by_unknown="ev_1")).sentence
 
 
+def test_an_account_that_is_not_configured_here_cannot_be_asked_from_here() -> None:
+    known = facts(can_be_asked_here=False)
+    # The key still answers the second question, for as long as it protects.
+    second = ask(2, known)
+    assert (second.truth, second.until_at) == (Truth.YES, KEY_ENDS_AT)
+    assert "can't ask there" in second.sentence
+    assert ask(2, known, keyless()).truth is Truth.NO
+    third = ask(3, known)
+    assert third.truth is Truth.NO
+    assert third.sentence.startswith("Not from here. This account isn't configured here")
+    # Where nothing can be asked anyway, that is what is said.
+    nothing = ask(3, known, contract(**NO_LOOKUP))
+    assert nothing.sentence == "The provider shows nothing that we could ask for."
+
+
 # --- 2: the key, or a reliable lookup -------------------------------------------------------------------
 
 NO_LOOKUP = {"lookup": LookupKind.NONE, "visibility_lag_ms": None}

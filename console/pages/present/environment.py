@@ -145,18 +145,34 @@ def _form(
 
 def _row(read: AccountRead, why_not: str) -> SendingRow:
     account, back, progress = read.account, read.back, read.progress
-    opened = account.sending == Sending.OPEN
+    blocked = () if progress is None else (*progress.blocked_by, *progress.left_to_people)
     return SendingRow(
         slug=account.slug,
         title=account.title,
-        standing=Badge(word="Sends", icon="check", tone="green")
-        if opened
-        else Badge(word="Frozen", icon="lock", tone="red"),
+        standing=_standing(read),
         marked=_marked(read),
         listed=_listed(read),
-        notes=() if progress is None else (*progress.blocked_by, *progress.left_to_people),
+        notes=(*_not_configured(read), *blocked),
         may_open=not why_not and back is not None and progress is not None and not progress.blocked_by,
     )
+
+
+def _standing(read: AccountRead) -> Badge:
+    if read.account.sending != Sending.OPEN:
+        return Badge(word="Frozen", icon="lock", tone="red")
+    if read.missing:
+        return Badge(word="Not configured", icon="unplug", tone="grey")
+    return Badge(word="Sends", icon="check", tone="green")
+
+
+def _not_configured(read: AccountRead) -> tuple[str, ...]:
+    if not read.missing:
+        return ()
+    named = ", ".join(read.missing)
+    workers = (
+        " Workers that send by their own means still do." if read.account.sending == Sending.OPEN else ""
+    )
+    return (f"Missing here: {named}. Recourse sends nothing and asks nothing there.{workers}",)
 
 
 def _marked(read: AccountRead) -> str:

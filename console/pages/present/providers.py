@@ -140,7 +140,8 @@ _OFFERED: Final = (Badge(word="Not used here", icon="circle-dashed", tone="grey"
 def _standing(account: ProviderAccount) -> tuple[Badge, str]:
     if not account.configured:
         missing = ", ".join(account.missing)
-        return Badge(word="Not configured", icon="unplug", tone="grey"), f"Not set: {missing}"
+        left = f"Not set: {missing}. Workers still send; Recourse can’t ask"
+        return Badge(word="Not configured", icon="unplug", tone="grey"), left
     return (
         Badge(word="Configured", icon="circle-check", tone="green"),
         "The console may send a repeat" if account.console_can_send else "Only agents send",
@@ -394,10 +395,17 @@ def _banners(read: ProviderRead) -> tuple[Banner, ...]:
         missing = ", ".join(account.missing)
         banners.append(
             Banner(
-                title=("This account isn’t configured here: nothing is sent and nothing is asked.",),
+                title=("This account isn’t configured here: Recourse sends nothing and asks nothing there.",),
                 icon="unplug",
                 tone="amber",
-                text=("Not set in this process’s environment: ", Code(missing), "."),
+                text=(
+                    "Not set in this process’s environment: ",
+                    Code(missing),
+                    (
+                        ". A worker sends by its own means and still gets “go”; what it leaves unknown can’t"
+                        " be looked up from here, and is left to people."
+                    ),
+                ),
             )
         )
     if not read.known_to_journal:

@@ -7,6 +7,7 @@ import pytest
 from console.models import Role
 from reconciliation import restoring
 from reconciliation.accounts import sync_accounts
+from reconciliation.providers import registry
 from reconciliation.sweeping import sweep
 from runs.ids import new_id
 from runs.locking import database_now
@@ -46,6 +47,25 @@ def test_an_open_environment_shows_its_id_and_asks_nothing(login: Login, transac
     assert "None is known. They are looked for after a restore" in page
     others = login(Role.OPERATOR).get("/environment/").content.decode()
     assert "None is known. They are looked for after a restore" in others
+
+
+def test_an_account_that_is_not_configured_does_not_say_that_it_sends(
+    login: Login, transactional_db: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync_accounts()
+    client = login(Role.OPERATOR)
+    listed = {row.slug: row for row in client.get("/environment/").context["page"].rows}
+    assert listed[SUPPLIER].standing.word == "Not configured"
+    assert "SANDBOX_URL" in listed[SUPPLIER].notes[0]
+    assert "Workers that send by their own means still do." in listed[SUPPLIER].notes[0]
+    monkeypatch.setenv("SANDBOX_URL", "http://127.0.0.1:9")
+    registry.reload()
+    try:
+        listed = {row.slug: row for row in client.get("/environment/").context["page"].rows}
+    finally:
+        monkeypatch.delenv("SANDBOX_URL")
+        registry.reload()
+    assert (listed[SUPPLIER].standing.word, listed[SUPPLIER].notes) == ("Sends", ())
 
 
 def test_a_frozen_one_says_why_inert_and_who_may_say_what_it_is(login: Login, frozen: Freeze) -> None:
