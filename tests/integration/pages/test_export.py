@@ -145,6 +145,36 @@ def test_a_spreadsheet_calculates_nothing_in_it(auditor: Client) -> None:
     )
 
 
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_who_did_it_and_who_approved_are_named_and_the_entry_stays_as_it_is(
+    auditor: Client, form: str
+) -> None:
+    opened = cases.needs_decision()
+    asker = Person.objects.create(username="=asker", first_name='=HYPERLINK("x")')
+    approver = Person.objects.create(username="second", first_name="Sam", last_name="Second")
+    audit.append(
+        audit.Event(
+            action="case.decided.confirm",
+            actor=Actor(ActorKind.PERSON, f"person:{asker.pk}"),
+            team=factories.TEAM,
+            operation=opened.operation.pk,
+            after={"decision": "dec_1", "approval": "appr_1", "approver": f"person:{approver.pk}"},
+        )
+    )
+    whole = content(auditor, made(auditor, "action=case.decided.confirm", form=form))
+    body = bytes(AuditLeaf.objects.get(action="case.decided.confirm").body)
+    if form == "csv":
+        (row,) = csv.DictReader(io.StringIO(whole.decode()))
+        assert row["actor_name"] == '\'=HYPERLINK("x")'
+    else:
+        row = json.loads(whole)
+        assert row["actor_name"] == '=HYPERLINK("x")'
+        assert b'{"body":' + body in whole
+    assert row["sha256"] == hashlib.sha256(body).hexdigest()
+    assert (row["approval"], row["approver"]) == ("appr_1", f"person:{approver.pk}")
+    assert row["approver_name"] == "Sam Second"
+
+
 def test_asking_and_having_made_are_entries_of_each_teams_history(auditor: Client) -> None:
     cases.needs_decision()
     path = made(auditor, "action=requests")
