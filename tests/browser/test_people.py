@@ -134,6 +134,12 @@ def test_codes_and_a_passkey_let_in_and_a_session_that_is_ended_is_out(
     page.goto(f"{base}/login/?next=/runs/")
     page.get_by_role("button", name="Sign in with a passkey").click()
     expect(page).to_have_url(f"{base}/runs/")
+    # Whoever answers a request shows it again: by a finger alone, where others give password and code.
+    page.goto(f"{base}/reauthentication/?next=/runs/")
+    expect(page.get_by_label("Code of your authenticator app")).to_be_visible()
+    looked_at(page)
+    page.get_by_role("button", name="Use your passkey").click()
+    expect(page.get_by_text("It is you. You can go on now.")).to_be_visible()
 
     password(elsewhere, web_server.url)
     elsewhere.get_by_role("textbox", name="Code").fill(code_of(secret))
