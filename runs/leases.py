@@ -9,11 +9,13 @@ is a reason to investigate and never a permission to send (DESIGN law 14).
 from __future__ import annotations
 
 import hmac
+import math
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
@@ -53,6 +55,7 @@ __all__ = [
     "left_unreported",
     "new_token",
     "paused_refusal",
+    "paused_sentence",
     "release",
     "renew",
     "require_token",
@@ -123,13 +126,29 @@ class Claimed:
     replayed: bool
 
 
+# Of each reason what is awaited, and from whom; told from the run's own row, so that a refusal reads no more.
+_AWAITED: Final[dict[str, str]] = {
+    PauseReason.OUTCOME: "an outcome isn't known, which is asked of the provider, or of a person in its case",
+    PauseReason.BUDGET: "its next effect would exceed its budget, which an approver may raise",
+    PauseReason.APPROVAL: "its approval has ended, and an approver may renew it",
+    PauseReason.FLOW_VERSION: "no worker of its pinned flow version has come: it goes on when one claims it,"
+    " or when an approver moves it to another version",
+    PauseReason.FROZEN: "sending is frozen after a restore, until an administrator says which database this"
+    " is and what may have been sent is settled",
+}
+
+
 def paused_refusal(run: Run) -> RunPaused:
-    """Say why the run is paused, in the same words everywhere."""
-    return RunPaused(
-        f"Run {run.id} is paused ({', '.join(run.paused_reasons)}). Nothing is sent until that is settled.",
-        run=run.id,
-        reasons=list(run.paused_reasons),
-    )
+    """Say why the run is paused and what is awaited from whom, in the same words everywhere."""
+    reasons = list(run.paused_reasons)
+    return RunPaused(paused_sentence(run.id, reasons), run=run.id, reasons=reasons)
+
+
+def paused_sentence(run_id: str, reasons: Sequence[str], *, outcome: str = "") -> str:
+    """The refusal's sentence; `outcome` takes the place of what is said of that reason in general."""
+    named = {**_AWAITED, **({PauseReason.OUTCOME: outcome} if outcome else {})}
+    awaited = "; ".join(named.get(one, one) for one in reasons)
+    return f"Run {run_id} is paused: {awaited}. Nothing is sent until that is settled."
 
 
 def claim(
@@ -187,10 +206,12 @@ def _decide_claim(locked: Locked, asked: _Ask) -> Claimed | RunPaused:
     _refuse_ended_or_paused(locked, asked.flow_version)
     _refuse_other_version(run, asked.flow_version, asked.flow_digest)
     if live and run.lease_expires_at is not None:
+        left_ms = _left_ms(run.lease_expires_at, now)
         raise AlreadyClaimed(
-            f"{run.lease_holder} holds run {run.id}.",
+            f"{run.lease_holder} holds run {run.id}; its lease ends in {math.ceil(left_ms / 1000)} s, unless"
+            " it is renewed.",
             holder=run.lease_holder,
-            expires_in_ms=_left_ms(run.lease_expires_at, now),
+            expires_in_ms=left_ms,
         )
     if lease is not None:
         raise StaleToken(

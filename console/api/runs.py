@@ -139,8 +139,8 @@ def claim_run(request: HttpRequest, run_id: str, payload: Body[bodies.Claim]) ->
             flow_digest=payload.flow_digest or "",
         )
     except RunPaused as paused:
-        members, headers = showing.paused_members(team, run_id, paused)
-        return refused(paused, headers=headers, **members)
+        said, members, headers = showing.paused_claim(team, run_id, paused)
+        return refused(said, headers=headers, **members)
     return answered(
         200,
         {

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from console.pages.present.marks import NEEDS
 from reconciliation.models import Case
-from reconciliation.states import CaseState
+from reconciliation.states import CaseState, Need
 from runs.canonical import parse
-from runs.leases import RunPaused
+from runs.leases import RunPaused, paused_sentence
 from runs.locking import database_now
 from runs.models import Attempt, Operation, Receipt, Run
 from runs.plan import build_plan
@@ -23,6 +24,8 @@ TEXT_SHOWN_MAX = 2_000
 PERSON_RETRY_SECONDS = 30
 # A lookup is made within seconds, and mostly settles it.
 LOOKUP_RETRY_SECONDS = 2
+# Of a run's open cases so many are named in a sentence; the plan has all of them.
+CASES_NAMED_MAX = 3
 _PERSON_STATES = (CaseState.NEEDS_DECISION, CaseState.AWAITING_APPROVAL)
 
 
@@ -163,14 +166,35 @@ def _name_cases(run: Run, turns: Iterable[dict[str, Any]]) -> None:
         call["case"] = cases.get(call["operation"]["id"])
 
 
-def paused_members(team: str, run_id: str, refusal: RunPaused) -> tuple[dict[str, Any], dict[str, str]]:
-    """What a refused claim carries besides its reasons: the plan, and when to look again."""
+def paused_claim(
+    team: str, run_id: str, refusal: RunPaused
+) -> tuple[RunPaused, dict[str, Any], dict[str, str]]:
+    """The refusal of a claim with its cases named, what it carries besides, and when to look again."""
     run = find_run(team=team, run_id=run_id)
     reasons = refusal.details.get("reasons", [])
     by_person = [reason for reason in reasons if reason != PauseReason.OUTCOME]
-    awaited = bool(by_person) or Case.objects.filter(run=run, state__in=_PERSON_STATES).exists()
+    opened = Case.objects.filter(run=run).exclude(state=CaseState.RESOLVED).order_by("opened_at", "id")
+    open_cases = list(opened.values_list("id", "state", "need")[: CASES_NAMED_MAX + 1])
+    awaited = bool(by_person) or any(state in _PERSON_STATES for _, state, _ in open_cases)
     seconds = PERSON_RETRY_SECONDS if awaited else LOOKUP_RETRY_SECONDS
-    return {"plan": plan_of(run)}, {"Retry-After": str(seconds)}
+    outcome = " and ".join(_case_waits(*one) for one in open_cases[:CASES_NAMED_MAX])
+    if len(open_cases) > CASES_NAMED_MAX:
+        outcome += ", and more"
+    said = RunPaused(paused_sentence(run_id, reasons, outcome=outcome), **refusal.details)
+    return said, {"plan": plan_of(run)}, {"Retry-After": str(seconds)}
+
+
+def _case_waits(case_id: str, state: str, need: str) -> str:
+    match CaseState(state):
+        case CaseState.NEEDS_DECISION:
+            why = NEEDS.get(Need(need), need) if need else ""
+            return f"{case_id} waits for a person" + (f" ({why[0].lower()}{why[1:]})" if why else "")
+        case CaseState.AWAITING_APPROVAL:
+            return f"{case_id} waits for an approver"
+        case CaseState.RETRYING:
+            return f"{case_id} waits for a retry that was granted"
+        case _:
+            return f"{case_id} is being looked up"
 
 
 # --- operations -----------------------------------------------------------------------------------------

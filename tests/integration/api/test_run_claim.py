@@ -6,6 +6,9 @@ from datetime import datetime
 
 import pytest
 
+from reconciliation.models import Case
+from reconciliation.states import CaseState, Need
+from runs.locking import database_now
 from runs.states import PauseReason
 from tests.integration.api.world import (
     World,
@@ -59,6 +62,7 @@ def test_a_held_run_is_refused_with_its_holder(world: World) -> None:
     reply = world.worker.post(f"/runs/{run}/claim", claim_body(worker="second"))
     assert (reply.status, reply.word) == (409, "already_claimed")
     assert reply.body["holder"] == "first"
+    assert reply.body["detail"] == f"first holds run {run}; its lease ends in 600 s, unless it is renewed."
     assert 0 < reply.body["expires_in_ms"] <= 600_000
 
 
@@ -76,6 +80,13 @@ def test_a_paused_run_answers_with_reasons_plan_and_when_to_look_again(world: Wo
     call = reply.body["plan"]["turns"][0]["calls"][0]
     assert (call["next"], call["case"]) == ("wait", case)
     assert reply.headers["retry-after"] == "2"
+    assert f"is paused: {case} is being looked up. Nothing is sent" in reply.body["detail"]
+    Case.objects.filter(pk=case).update(
+        state=CaseState.NEEDS_DECISION, need=Need.NOT_FOUND, needs_decision_since_at=database_now()
+    )
+    asked = world.worker.post(f"/runs/{made.run}/claim", claim_body())
+    assert f"{case} waits for a person (not found, which proves nothing)." in asked.body["detail"]
+    assert asked.headers["retry-after"] == "30"
     evidence, failure = reply.body["plan"]["open_evidence"][0], reply.body["plan"]["known_failures"][0]
     assert evidence["recorded_at"].endswith("Z")
     assert evidence["recorded_ago_ms"] >= 0
@@ -92,6 +103,23 @@ def test_a_person_is_waited_for_at_leisure(world: World) -> None:
         ["budget"],
         "30",
     )
+    assert "exceed its budget, which an approver may raise. Nothing" in reply.body["detail"]
+
+
+def test_each_reason_of_a_pause_says_what_is_awaited_from_whom(world: World) -> None:
+    run = started(world.worker)
+    for reason in set(PauseReason) - {PauseReason.FLOW_VERSION}:
+        pause(run, reason)
+    pause(run, PauseReason.FLOW_VERSION)
+    said = world.worker.post(f"/runs/{run}/claim", claim_body()).body["detail"]
+    for awaited in (
+        "of a person in its case",
+        "approver may raise",
+        "approver may renew",
+        "administrator says",
+    ):
+        assert awaited in said
+    assert "an approver moves it to another version" in said
 
 
 def test_a_claim_takes_in_what_the_last_worker_left_and_is_refused(world: World) -> None:
