@@ -63,7 +63,8 @@ _VERBS: Final[dict[str, str]] = {
 _STATES: Final[dict[BulkState, Badge]] = {
     BulkState.FROZEN: Badge(word="Not started", icon="circle-dashed", open=True),
     BulkState.RUNNING: Badge(word="Under way", icon="play", tone="blue"),
-    BulkState.DONE: Badge(word="Done", icon="circle-check", tone="green"),
+    # Every case was seen to; what came of each is on the list's own page.
+    BulkState.DONE: Badge(word="Ended", icon="circle-check", tone="grey"),
     BulkState.STOPPED: Badge(word="Stopped", icon="circle-pause", tone="amber"),
 }
 _RESULTS: Final[dict[str, Badge]] = {
@@ -245,7 +246,7 @@ def running_page(
         now=now,
         title=title_of(job),
         lead=_started(job),
-        badge=_STATES[BulkState(job.state)],
+        badge=_ended(job, counts),
         facts=_facts(job),
         banner=banner,
         notice=_cut(job),
@@ -256,6 +257,17 @@ def running_page(
         next=NextPage(href=f"{here}?show={show}&after={more}", label="Load more") if more else None,
         csv_href=reverse("bulk_csv", args=[job.pk]),
     )
+
+
+def _ended(job: BulkJob, counts: Counts) -> Badge:
+    """Whether it did what was asked: a list of which every case was refused did nothing."""
+    if job.state != BulkState.DONE:
+        return _STATES[BulkState(job.state)]
+    if not counts.refused and not counts.failed:
+        return Badge(word="Done", icon="circle-check", tone="green")
+    tone: Tone = "red" if counts.failed else "amber"
+    word = "Done in part" if counts.done else "Nothing was done"
+    return Badge(word=word, icon="triangle-alert" if counts.failed else "lock", tone=tone)
 
 
 def _started(job: BulkJob) -> tuple[Part, ...]:

@@ -236,6 +236,15 @@ def test_what_is_started_is_watched_stopped_and_read(kim: Client) -> None:
     assert kim.get(f"{address}progress/", headers={"If-None-Match": progress["ETag"]}).status_code == 200
 
 
+def test_a_list_of_which_every_case_was_refused_is_not_called_done(kim: Client) -> None:
+    opened = cases.needs_decision()
+    address = freeze(kim, "decide", opened)
+    decide(kim, address)
+    colleague_abandons(opened)
+    run(BulkJob.objects.get())
+    assert page_of(kim, address).badge.word == "Nothing was done"
+
+
 def test_the_result_names_each_outcome_and_why(kim: Client) -> None:
     opened = [cases.needs_decision() for _ in range(2)]
     address = freeze(kim, "decide", *opened)
@@ -243,6 +252,7 @@ def test_the_result_names_each_outcome_and_why(kim: Client) -> None:
     colleague_abandons(opened[1])
     run(BulkJob.objects.get())
     page = page_of(kim, address)
+    assert page.badge.word == "Done in part"
     assert [(one.case_id, one.outcome.word) for one in page.cases] == [
         (opened[0].case_id, "Done"),
         (opened[1].case_id, "Refused"),
