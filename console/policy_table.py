@@ -17,10 +17,14 @@ from console.provider_docs import cell, row
 from reconciliation.conclusions import LOOKUPS_BEFORE_ASKING
 from reconciliation.contracts import (
     AccountPin,
+    AskedAgain,
     Contract,
+    KeyAfter,
     KeyFormat,
     KeyScope,
+    LateSend,
     LookupKind,
+    MakeAbsent,
     OnInFlight,
     OnOtherPayload,
     Replays,
@@ -44,6 +48,9 @@ _PERMISSIONS: Final[dict[Permission, str]] = {
 }
 
 
+_ACTIONS: Final = (Action.CONFIRM, Action.RETRY, Action.ABANDON)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind:
     """One kind of contract, with the sentence that says what it promises."""
@@ -51,6 +58,12 @@ class Kind:
     title: str
     says: str
     contract: Contract
+    # Where the provider can make sure that an effect isn't there.
+    absence_way: MakeAbsent | None = None
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        return _ACTIONS if self.absence_way is None else (*_ACTIONS, Action.MAKE_ABSENT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,8 +121,22 @@ KINDS: Final = (
         contract=_contract(),
     ),
     Kind(
+        title="A key and an exact lookup, and a cancel by key",
+        says="The same, and the provider cancels by the key; within an hour of the first send that is proof.",
+        contract=_contract(),
+        absence_way=MakeAbsent(
+            title="Cancel by key",
+            request="POST /cancel",
+            says="Cancels what was made with the key, and lets nothing be made with it afterwards.",
+            late_send=LateSend.REFUSED,
+            key_after=KeyAfter.BURNT,
+            again=AskedAgain.HARMLESS,
+            proves_within_ms=3_600_000,
+        ),
+    ),
+    Kind(
         title="A key, and a lookup that can prove absence",
-        says="The same, and “not found” proves absence once every request is quiet and 3 s have passed.",
+        says="As the first, and “not found” proves absence once every request is quiet and 3 s have passed.",
         contract=_contract(absence_is_proof=True, visibility_lag_ms=3_000),
     ),
     Kind(
@@ -211,6 +238,7 @@ def facts_of(kind: Kind, shown: Shown, now: datetime) -> Facts:
         current=_PIN,
         console_can_send=True,
         receipts=shown.receipts,
+        absence_way=kind.absence_way,
         lookup=lookup,
         lookups_count=LOOKUPS_BEFORE_ASKING if lookup is not None else 0,
         lookups_failed_count=8 if shown.failed else 0,
@@ -261,16 +289,13 @@ def _introduction() -> list[str]:
     return ["# The policy, as a table", "", MADE, "", situation, "", reading, "", alone, ""]
 
 
-_ACTIONS: Final = (Action.CONFIRM, Action.RETRY, Action.ABANDON)
-
-
 def _section(kind: Kind, reasons: _Reasons) -> Iterator[str]:
     yield f"## {kind.title}"
     yield ""
     yield cell(kind.says)
     yield ""
-    yield row(("what is known", "when", "by itself", *(TITLES[one].lower() for one in _ACTIONS)))
-    yield row(["---"] * (3 + len(_ACTIONS)))
+    yield row(("what is known", "when", "by itself", *(TITLES[one].lower() for one in kind.actions)))
+    yield row(["---"] * (3 + len(kind.actions)))
     for shown in (*REPORTED, *(FOUND if kind.contract.has_lookup else ())):
         answers = [(when, _answers(kind, shown, now, reasons)) for when, now in times_of(kind.contract)]
         if all(cells == answers[0][1] for _, cells in answers):
@@ -284,7 +309,7 @@ def _answers(kind: Kind, shown: Shown, now: datetime, reasons: _Reasons) -> list
     judged = assess(facts_of(kind, shown, now), kind.contract, now)
     concluded, why = concluded_in_words(judged.conclusion, now)
     cells = [f"{cell(concluded)} [{reasons.number(why)}]"]
-    for action in _ACTIONS:
+    for action in kind.actions:
         status = judged.action(action)
         cells.append(_permission(status, reasons) if status is not None else "–")
     return cells
