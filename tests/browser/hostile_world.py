@@ -31,6 +31,7 @@ from runs.models import AccountReturn, Freeze, Operation, Orphan, ProviderAccoun
 from runs.money import Money
 from runs.states import Claim, EvidenceKind
 from tests import cases, factories
+from tests.browser.hostile_requests import CASES, ask_for_all
 from tests.browser.seeding import TEAM
 from tests.cases import Opened
 from tests.corpus.hostile_text import VECTORS, packed
@@ -54,6 +55,7 @@ class HostileWorld:
     opened: tuple[Opened, ...]
     declared: str
     bulk: str
+    requests: tuple[str, ...]
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -62,6 +64,7 @@ class HostileWorld:
             *("flow", "external", "goal", "input", "tool", "argument", "error", "reply", "header"),
             *("summary", "record", "reference", "note", "claimant", "present", "webhook", "view"),
             *("title", "orphan", "file"),
+            *("why", "asker", "question", "answer", "comment", "version"),
         )
 
 
@@ -79,8 +82,13 @@ def build() -> HostileWorld:
     for row in range(8):
         _look_up(opened[row], row)
         _work(opened[row], row)
+    # Those that a second person is asked about: nothing that was found may decide them.
+    for one in opened[8 : 8 + CASES]:
+        for _ in range(3):
+            cases.looked_up(one, cases.not_found())
     _frame(opened[0])
-    return HostileWorld(opened=opened, declared=declared, bulk=_many(opened[:8]))
+    asked = ask_for_all(opened[8 : 8 + CASES])
+    return HostileWorld(opened=opened, declared=declared, bulk=_many(opened[:8]), requests=asked)
 
 
 def _run(row: int) -> Opened:
