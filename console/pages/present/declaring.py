@@ -9,7 +9,7 @@ from typing import Final, assert_never
 
 from django.urls import reverse
 
-from console.pages.declaration_fields import BY_NAME, SECTIONS, Field
+from console.pages.declaration_fields import BY_NAME, FIELDS, SECTIONS, Field
 from console.pages.declaration_forms import DeclarationDraft, digest_of
 from console.pages.present.providers import sections_of, setup_facts
 from console.pages.present.trial import trial_result
@@ -31,6 +31,23 @@ _NAMES: Final = {
     for section in SECTIONS
     for one in section.fields
 }
+# What a file calls a field, or a choice of one, and the form calls by its label. A choice of one word alone
+# ("none") is a word of every sentence too.
+_LABEL_OF: Final = {
+    **{word: label for one in FIELDS for word, label in one.words if "_" in word},
+    **{
+        place.removeprefix("contract."): _NAMES[one.name]
+        for one in FIELDS
+        for place in one.places
+        if "." in place and ("." in place.removeprefix("contract.") or "_" in place)
+    },
+}
+_LONGEST_FIRST: Final = "|".join(re.escape(one) for one in sorted(_LABEL_OF, key=len, reverse=True))
+# Not inside of a longer name, such as a JSONPath, nor what was typed, which stands in quotes.
+_FILE_WORDS: Final = re.compile(rf"(?<![\w.{{\"])(?:{_LONGEST_FIRST})(?![\w\"]|\.\w)")
+# Two faults of one omission: nothing of ours is shown by a record, and our reference in particular isn't.
+_NOTHING_OF_OURS: Final = "by_reference without receipt.key and receipt.reference"
+_NO_REFERENCE: Final = "by_reference without receipt.reference"
 _SAMPLE_FIELDS: Final = (
     Field(name="sample_payload", label="Payload that was sent, as JSON", kind="lines", hint="Empty is {}."),
     Field(name="sample_status", label="Status of the answer", hint="Such as 201. Empty is 200."),
@@ -71,6 +88,7 @@ def declaring_page(
     banner: Banner | None = None,
 ) -> DeclaringPage:
     """The form with everything typed; `declared` is what the text says, where it can be read."""
+    errors = _once(errors, draft)
     ready = declared is not None and not any(one.field != "reason" for one in errors)
     account = declared.account if declared is not None else None
     wrong = {one.field for one in errors}
@@ -104,6 +122,19 @@ def declaring_page(
     )
 
 
+def _once(errors: tuple[FieldError, ...], draft: DeclarationDraft) -> tuple[FieldError, ...]:
+    """Without what another fault of the same field says more exactly; a text is told of each."""
+    exact = any(_NO_REFERENCE in one.sentence for one in errors)
+    if draft.by_text or not exact:
+        return errors
+    return tuple(one for one in errors if _NOTHING_OF_OURS not in one.sentence)
+
+
+def _in_labels(sentence: str) -> str:
+    """The sentence with the form's labels for what a file calls by its own names."""
+    return _FILE_WORDS.sub(lambda found: f"“{_LABEL_OF[found[0]]}”", sentence)
+
+
 def _named(error: FieldError, draft: DeclarationDraft) -> FieldError:
     """The fault for the list over the form: it begins with the field's label."""
     name = _NAMES.get(error.field)
@@ -121,6 +152,8 @@ def _sentence(error: FieldError, draft: DeclarationDraft) -> str:
     said = said.replace("allowed: a table with path", "allowed: a path")
     if error.field == "base_url":
         said = said.replace("allowed: a table", "allowed: an address, such as https://api.shop.internal/v1")
+    said = said.replace("allowed: receipt.reference", "allowed: one with it, under “What an answer says”")
+    said = _in_labels(said)
     return said[:1].upper() + said[1:]
 
 

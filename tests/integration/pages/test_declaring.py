@@ -135,6 +135,34 @@ def test_what_was_not_shown_is_not_saved(administrator: Client) -> None:
     assert 'title = "Other"' in answer.context["page"].text_field.value
 
 
+def test_a_fault_about_our_id_is_said_once_in_the_labels_of_the_form(administrator: Client) -> None:
+    answer = post(administrator, typed(receipt_reference=""))
+    page = answer.context["page"]
+    (error,) = page.errors
+    assert (error.field, error.sentence.partition(":")[0]) == ("lookup", "How it is found")
+    assert "Found “by our id, exactly” without “Our id”; allowed: one with it, under" in error.sentence
+    text = answer.content.decode()
+    assert "1 thing to fix" in text
+    assert "receipt.reference" not in text.partition('id="declaration"')[0]
+    # A text is judged in the words of a file, and of each.
+    by_text = post(administrator, {"counts": "text", "text": page.text_field.value, "seen_number": "0"})
+    assert len(by_text.context["page"].errors) == 2
+    assert "by_reference without receipt.reference" in by_text.context["page"].errors[1].sentence
+
+
+def test_what_it_says_gets_the_focus_where_nothing_is_wrong(administrator: Client) -> None:
+    focused = '<h2 id="says" tabindex="-1" data-focus>'
+    text = post(administrator, typed()).content.decode()
+    assert focused in text
+    assert text.count("data-focus") == 1
+    # Without scripts the address leads there.
+    assert f'value="preview" formaction="{PATH}#says"' in text
+    assert focused not in post(administrator, typed(slug="")).content.decode()
+    sampled = post(administrator, typed(sample_body='{"number": "1"}'), "sample").content.decode()
+    assert focused not in sampled
+    assert sampled.count("data-focus") == 1
+
+
 def test_each_fault_stands_beside_its_field_and_nothing_typed_is_lost(administrator: Client) -> None:
     wrong = typed(dedup_window="a week", base_url="https://elsewhere.example", receipt_key="$.[", slug="No!")
     page = post(administrator, wrong).context["page"]
