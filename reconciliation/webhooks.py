@@ -124,7 +124,8 @@ def _receive_one(notice: Notice, event: SignedNotice) -> Taken:
     rule = _rule_of(event)
     if rule is None:
         _count_body(notice, WebhookRefusal.OTHER_TYPE)
-        return Taken(challenge=_challenge(event))
+        if event.rules.signing.covers_body:
+            return Taken(challenge=_challenge(event))
     if (known := _known(event)) is not None:
         return _again(known)
     taken = _take(event, rule)
@@ -211,7 +212,7 @@ def _again(known: WebhookEvent) -> Taken:
     return Taken(event=known.pk, outcome=WebhookOutcome(known.outcome), replayed=True)
 
 
-def _take(event: SignedNotice, rule: EventRule) -> Taken:
+def _take(event: SignedNotice, rule: EventRule | None) -> Taken:
     try:
         with transaction.atomic():
             return _take_new(event, rule)
@@ -223,7 +224,10 @@ def _take(event: SignedNotice, rule: EventRule) -> Taken:
         return _again(known)
 
 
-def _take_new(event: SignedNotice, rule: EventRule) -> Taken:
+def _take_new(event: SignedNotice, rule: EventRule | None) -> Taken:
+    if rule is None:
+        # Another body would fit its signature, one of a kind that is used: it is kept, and so used up.
+        return _keep_alone(event, WebhookOutcome.UNMATCHED, "It is of a type that isn’t used here.")
     record = value_at(rule.record, event.document)
     if not isinstance(record, dict):
         return _keep_alone(event, WebhookOutcome.UNREADABLE, "Its body doesn't have the declared form.")

@@ -105,6 +105,11 @@ class Signing:
     def has_timestamp(self) -> bool:
         return "{timestamp}" in self.signed
 
+    @property
+    def covers_body(self) -> bool:
+        """Whether nobody can make another body for a signature that they have: not so of a checksum."""
+        return "{crc32}" not in self.signed
+
 
 _SVIX = Signing(
     header="svix-signature",

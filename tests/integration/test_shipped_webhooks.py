@@ -445,6 +445,17 @@ def test_a_paypal_transmission_counts_once_whatever_came_with_it() -> None:
     assert state_of(claimed) == "sent_unknown"
 
 
+def test_a_paypal_transmission_of_a_kind_that_is_not_used_is_used_up_too() -> None:
+    """Whoever reads such a notice on its way has a signature that nothing was done with yet."""
+    claimed = sent("paypal")
+    unused = json.dumps({**paypal(claimed.operation, {}), "event_type": "PAYMENT.CAPTURE.DENIED"}).encode()
+    receive("paypal", by_paypal(WEBHOOK_ID, unused, at=database_now()))
+    came = by_paypal(WEBHOOK_ID, json.dumps(paypal(claimed.operation, {})).encode(), at=database_now())
+    assert receive("paypal", came).replayed
+    assert state_of(claimed) == "sent_unknown"
+    assert WebhookRefusals.objects.get().reason == "other_type"
+
+
 def test_a_batch_of_adyen_is_taken_item_by_item_and_wholly_or_not_at_all() -> None:
     first, second = sent("adyen"), sent("adyen", reference="order-1043")
     told = [
