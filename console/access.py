@@ -139,6 +139,16 @@ def why_not(person: Person, deed: Deed) -> str:
     return f"{who}, {_FOR_WHOM[deed]}."
 
 
+def reads_administration(person: Person) -> bool:
+    """Whether they read what was administered for every team: by doing it or by auditing it."""
+    return person.is_active and person.has_role(Role.AUDITOR, Role.ADMINISTRATOR)
+
+
+def administers(person: Person) -> bool:
+    """Whether what is administered is all theirs to see, whatever teams they have (decision 22)."""
+    return may(person, Deed.ADMINISTER)
+
+
 def teams_of(person: Person) -> tuple[str, ...]:
     """The slugs of the person's teams, in order: everything they can see belongs to one of these."""
     # Read with the person where they came by their session.

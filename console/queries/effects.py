@@ -18,7 +18,8 @@ from django.db import connection
 from django.db.models import Exists, Max, OuterRef, Q, QuerySet
 
 from console.history_models import HistoryEntry, HistoryMark, Mark
-from console.queries import keyset
+from console.queries import administered, keyset
+from console.queries.administered import Administered
 from console.queries.choices import OFFERED_MAX, VISIBLE_ACCOUNT
 from console.queries.finding import Named, find_named
 from console.queries.people import Names
@@ -46,6 +47,7 @@ class Group(StrEnum):
     CONFLICTS = "conflicts"
     LEASES = "leases"
     APPROVALS = "approvals"
+    ADMINISTRATION = "administration"
 
 
 ACTIONS: Final[dict[Group, tuple[str, ...]]] = {
@@ -83,6 +85,7 @@ ACTIONS: Final[dict[Group, tuple[str, ...]]] = {
         "approval.voided",
         "approval.own_attempt_refused",
     ),
+    Group.ADMINISTRATION: (*administered.ACTIONS, "team.made", "flow.policy_changed"),
 }
 
 
@@ -173,11 +176,14 @@ class Entries:
         return self.frame.now
 
 
-def list_entries(*, teams: Sequence[str], asked: Asked) -> Entries:
-    """Read one page of the history. Raises `Invalid` for a place that can't be read."""
+def list_entries(*, teams: Sequence[str], asked: Asked, beyond: Administered | None = None) -> Entries:
+    """Read one page of the history. Raises `Invalid` for a place that can't be read.
+
+    `beyond`: what the reader may see of the entries of no team, None where the event asked for has none.
+    """
     place = place_of(asked)
     frame = read_frame(teams)
-    search = Search(teams=teams, asked=asked, frame=frame)
+    search = Search(teams=teams, asked=asked, frame=frame, beyond=beyond)
     found = search.page(place, PAGE_ROWS)
     operations = {one.operation_ref for one in found.leaves if one.operation_ref}
     return Entries(
@@ -229,8 +235,10 @@ def place_of(asked: Asked) -> Place | None:
 class Search:
     """One way of narrowing the history of these teams: read in pages, or to its end."""
 
-    def __init__(self, *, teams: Sequence[str], asked: Asked, frame: Frame) -> None:
-        self._teams, self._asked, self._frame = tuple(teams), asked, frame
+    def __init__(
+        self, *, teams: Sequence[str], asked: Asked, frame: Frame, beyond: Administered | None = None
+    ) -> None:
+        self._teams, self._asked, self._frame, self._beyond = tuple(teams), asked, frame, beyond
         self._named = find_named(asked.text, teams=teams) if asked.text else Named()
 
     @property
@@ -254,6 +262,7 @@ class Search:
             return self._marked(self._asked.mark, place, rows)
         # What is filed between the two questions answers both.
         keys = {*self._from_files(place, rows + 1), *self._not_filed(place, rows + 1)}
+        keys.update(self._of_no_team(place, rows + 1))
         newer = place is not None and place.is_newer
         ids = [leaf for _, leaf in sorted(keys, reverse=not newer)]
         return self._found(ids[: rows + 1], place, rows)
@@ -346,6 +355,20 @@ class Search:
         unfiled = AuditLeaf.objects.filter(pk__gt=self._frame.through_leaf, team_slug__in=self._teams)
         entries = unfiled.filter(self._log_filters(), _beyond(place, "id"))
         return [(at, leaf) for at, leaf in entries.order_by(*order).values_list("at", "id")[:rows]]
+
+    def _of_no_team(self, place: Place | None, rows: int) -> list[tuple[datetime, int]]:
+        """What was administered for every team, where that is asked for and the reader may see it."""
+        actions = [one for one in self._asked.actions if one in administered.ACTIONS]
+        if self._beyond is None or not actions:
+            return []
+        return self._beyond.keys(
+            actions=actions,
+            actor=self._asked.actor,
+            account=self._asked.provider,
+            narrowed=self._times() & _beyond(place, "id"),
+            newer=place is not None and place.is_newer,
+            rows=rows,
+        )
 
     # --- by what sets an entry apart
 

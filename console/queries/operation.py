@@ -9,6 +9,7 @@ from typing import Final
 
 from django.db.models import Q, QuerySet
 
+from console.queries.administered import Administered
 from console.queries.people import Names
 from console.queries.together import Together
 from reconciliation.models import Case, Decision
@@ -94,9 +95,11 @@ def read_known(operation_id: str, *, decision_id: str, teams: Sequence[str]) -> 
     return known_at(decision_id=decision_id, operation=operation, on_record=held), database_now()
 
 
-def find_entry(number: int, *, teams: Sequence[str]) -> AuditLeaf:
-    """One entry of the teams' history; raises `NotFound`."""
+def find_entry(number: int, *, teams: Sequence[str], beyond: Administered | None = None) -> AuditLeaf:
+    """One entry of the teams' history, or of those of no team that the reader may see; raises `NotFound`."""
     leaf = AuditLeaf.objects.filter(pk=number, team_slug__in=teams).first() if number < 2**63 else None
+    if leaf is None and beyond is not None and number < 2**63:
+        leaf = beyond.find(number)
     if leaf is None:
         raise NotFound("There is no such entry that you can see.", entry=str(number)[:20])
     return leaf

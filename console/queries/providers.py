@@ -16,9 +16,10 @@ from reconciliation import effective
 from reconciliation.accounts import account_of
 from reconciliation.breaking import BreakerState
 from reconciliation.contracts import ProviderAccount
+from reconciliation.declaring import newest_declaration
 from reconciliation.gate_models import AccountGate
 from reconciliation.health import AccountHealth, account_health
-from reconciliation.models import Case, Tightening
+from reconciliation.models import Case, Declaration, Tightening
 from reconciliation.providers import registry
 from reconciliation.providers.tables import DeclarationInvalid
 from reconciliation.states import CaseState
@@ -76,8 +77,9 @@ class ProviderRead:
     known_to_journal: bool
     # Shipped with Recourse, and not named by this installation.
     offered: bool
-    # Declared in the console, where an administrator may declare it anew.
+    # Declared in the console, where an administrator may declare it anew; the declaration that is in force.
     stored: bool
+    declaration: Declaration | None
     # The teams that alone may use it, () where every team may; and those of them that are the viewer's.
     named_teams: tuple[str, ...]
     own_named: tuple[str, ...]
@@ -136,19 +138,21 @@ def read_provider(slug: str, *, teams: Sequence[str]) -> ProviderRead:
     if closed or (declared is None and offered is None and not known):
         raise account_access.not_there(slug)
     tightenings = tuple(Tightening.objects.filter(account=slug).order_by("-number")[:TIGHTENINGS_MAX])
-    now = database_now()
+    now, stored = database_now(), registry.is_stored(slug)
+    declaration = newest_declaration(slug) if stored else None
     return ProviderRead(
         now=now,
         account=offered or account_of(slug),
         declared=declared,
         tightenings=tightenings,
-        names=Names(one.actor for one in tightenings),
+        names=Names([*(one.actor for one in tightenings), *([declaration.actor] if declaration else [])]),
         cases=open_cases(teams=teams, slug=slug).get(slug, OpenCases()),
         health=account_health(slug, now) if declared is not None else None,
         notices=notices_of(slug, now),
         known_to_journal=bool(known),
         offered=offered is not None,
-        stored=registry.is_stored(slug),
+        stored=stored,
+        declaration=declaration,
         named_teams=named,
         own_named=tuple(one for one in named if one in teams),
     )

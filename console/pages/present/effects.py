@@ -33,6 +33,7 @@ from console.pages.shapes import (
     Tab,
     Until,
 )
+from console.queries.administered import ACTIONS
 from console.queries.effects import COUNT_MAX, PARTS, SCANNED_MAX, Entries, Group
 from reconciliation.models import Decision
 from reconciliation.states import REASON_LABELS, Action, ReasonCode
@@ -52,6 +53,7 @@ _GROUPS: Final = {
     Group.SETTLED: "Settled",
     Group.CONFLICTS: "Conflicts closed, strays",
     Group.LEASES: "Leases",
+    Group.ADMINISTRATION: "Administration",
 }
 # What the address calls its fields, as a sentence calls them.
 _FIELDS: Final = {"from": "From", "until": "Until", "show": "The exception"}
@@ -74,7 +76,7 @@ def effects_page(
         proof=PROOF,
         summary=_summary(entries),
         means=PRESETS[asked.mark].means if asked.mark is not None else "",
-        notice=_notice(entries, address),
+        notice=_notice(entries, address, may_export=may_export),
         filters=_filters(entries, address),
         chips=_chips(entries, address),
         exceptions=_exceptions(entries),
@@ -117,7 +119,7 @@ def _capped(count: int) -> str:
     return f"{COUNT_MAX}+" if count > COUNT_MAX else str(count)
 
 
-def _notice(entries: Entries, address: HistoryAddress) -> str:
+def _notice(entries: Entries, address: HistoryAddress, *, may_export: bool) -> str:
     if address.unread:
         fields = " and ".join(_FIELDS[name] for name in address.unread)
         return f"{fields} can’t be read. A time is written as 2026-11-29 or 2026-11-29 18:40, in UTC."
@@ -125,6 +127,8 @@ def _notice(entries: Entries, address: HistoryAddress) -> str:
     if entries.behind or (address.asked.mark is not None and entries.frame.latest_leaf):
         until = f"Filed up to {wording.full(through)}" if through else "Nothing is filed yet"
         return f"{until}: what was recorded since will appear here without anybody’s doing."
+    if may_export and set(address.asked.actions) & set(ACTIONS):
+        return "What was administered for every team is shown here, and isn’t in an export."
     return ""
 
 

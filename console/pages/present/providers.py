@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from django.urls import reverse
 
+from console.pages import wording
 from console.pages.present.asking import health_badge, health_facts, held_badge
 from console.pages.present.contract_words import (
     LOOKUPS,
@@ -44,6 +45,7 @@ from console.pages.shapes.administration import ChangeForm
 from console.queries.providers import Listed, OpenCases, ProviderRead
 from reconciliation.contracts import Fact as Source
 from reconciliation.contracts import ProviderAccount, VerifiedWith, WindowKind
+from runs.actors import ActorKind
 
 TESTED: Final[dict[VerifiedWith, Badge]] = {
     VerifiedWith.INDEPENDENT_PEER: Badge(word="Independent peer", icon="circle-check", tone="green"),
@@ -339,7 +341,27 @@ def _setup(read: ProviderRead) -> tuple[Fact, ...]:
     if not read.stored:
         return facts
     anew = Link("Declare it anew", reverse("provider_new") + "?" + urlencode({"account": read.account.slug}))
-    return (replace(facts[0], note=(anew,)), *facts[1:])
+    return (replace(facts[0], note=(anew,)), *_declared_by(read), *facts[1:])
+
+
+def _declared_by(read: ProviderRead) -> tuple[Fact, ...]:
+    """Who declared it as it is in force, when and why; what was before is in the history."""
+    declaration = read.declaration
+    if declaration is None:
+        return ()
+    who = read.names.of(ActorKind.PERSON, declaration.actor, known_as=declaration.actor_name)
+    words = {"action": "provider.declared", "provider": read.account.slug}
+    every = Link(
+        "every declaration, for auditors and administrators", f"{reverse('effects')}?{urlencode(words)}"
+    )
+    return (
+        Fact(
+            label="Declared by",
+            value=(Strong(who), f" on {wording.full(declaration.made_at)}"),
+            note=(every,),
+        ),
+        Fact(label="Why", value=(f"“{declaration.reason}”",)),
+    )
 
 
 def setup_facts(account: ProviderAccount) -> tuple[Fact, ...]:
