@@ -66,6 +66,7 @@ STATES: Final[dict[str, Badge]] = {
     ApprovalState.EXPIRED: Badge(word="Expired", icon="timer", tone="grey"),
     ApprovalState.VOIDED: Badge(word="Void", icon="circle-slash", tone="grey"),
 }
+_CONSENTED: Final = (ApprovalState.APPROVED, ApprovalState.CARRIED_OUT)
 _EMPTY: Final[dict[View, EmptyState]] = {
     View.FOR_YOU: EmptyState(
         title="Nothing waits for you",
@@ -263,6 +264,7 @@ def approval_page(
         reason_code=reason_codes.get(approval.reason_code, "")
         if approval.reason_code in set(ReasonCode)
         else "",
+        content_title=_content_title(approval, waits=waits),
         content=told.content,
         exact=payload_view(
             "Exact content, as it was hashed", bytes(approval.content), approval.content_digest
@@ -364,6 +366,12 @@ def _closed(read: ApprovalRead, *, waits: bool, why_not: str) -> Phrase:
     if read.approval.state == ApprovalState.APPROVED and not _over(read):
         return ("It is approved. It is carried out once, if everything still stands then.",)
     return ("It has ended, so there is nothing to answer. Nothing can be done with it any more.",)
+
+
+def _content_title(approval: ApprovalRequest, *, waits: bool) -> str:
+    if waits:
+        return "What would be consented to"
+    return "What was consented to" if approval.state in _CONSENTED else "What was asked for"
 
 
 def _state_banner(read: ApprovalRead, *, own: bool) -> Banner | None:

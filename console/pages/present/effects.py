@@ -318,7 +318,9 @@ def _facts(entries: Entries, leaf: AuditLeaf, event: dict[str, Any]) -> tuple[Fa
     if decision is not None:
         facts += _decided(decision)
     elif event.get("reason"):
-        facts.append(Fact(label="Why", value=(str(event["reason"]),)))
+        # A case moves for a word of the rules, which is told in a sentence.
+        said = _note(leaf, event) if leaf.action == "case.moved" else str(event["reason"])
+        facts.append(Fact(label="Why", value=(said,)))
     if event.get("evidence"):
         facts.append(Fact(label="Evidence digest", value=(Code(str(event["evidence"])),)))
     if decision is not None:

@@ -163,6 +163,8 @@ def _elapsed(passed: timedelta) -> str:
 def _item(leaf: AuditLeaf, operation: Operation, names: Names) -> HistoryItem:
     event = event_of(leaf)
     title, icon, tone = title_of(leaf.action, event)
+    # A case moves for a word of the rules, which is told in a sentence.
+    reason = "" if leaf.action == "case.moved" else str(event.get("reason", ""))
     actor = event.get("actor")
     after = event.get("after")
     decided = str(after.get("decision", "")) if isinstance(after, dict) else ""
@@ -176,8 +178,8 @@ def _item(leaf: AuditLeaf, operation: Operation, names: Names) -> HistoryItem:
         at=leaf.at,
         actor=actor_of(names, leaf.actor_kind, leaf.actor),
         role=str(actor.get("role", "")) if isinstance(actor, dict) else "",
-        text=() if event.get("reason") else text_of(leaf.action, event),
-        reason=str(event.get("reason", "")),
+        text=() if reason else text_of(leaf.action, event),
+        reason=reason,
         evidence=str(event.get("evidence", "")),
         digest=leaf_digest(leaf),
         moved=tuple(moved_in(event)),

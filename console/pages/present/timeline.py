@@ -13,11 +13,12 @@ from django.urls import reverse
 
 from console.pages import wording
 from console.pages.present.marks import FINDINGS, NEEDS, PAUSED_WHY, actor_of, plural
+from console.pages.present.panel import TITLES
 from console.pages.shapes import Actor, Code, Link, Part, Phrase, TimelineItem, Tone
 from console.queries.cases import CaseRead
 from console.queries.people import Names
 from reconciliation.revealing import PAYLOAD
-from reconciliation.states import REASON_LABELS, CaseState, ReasonCode
+from reconciliation.states import REASON_LABELS, Action, CaseState, ReasonCode
 from runs.models import AuditLeaf
 from runs.states import Claim, EvidenceKind
 
@@ -102,6 +103,9 @@ EVENTS: Final[dict[str, tuple[str, str, Tone | None]]] = {
     "webhook.kept": ("A provider’s notice kept", "paperclip", None),
     "webhook.refused": ("A provider’s notice refused", "circle-x", None),
 }
+# How an entry says that a case waits for two, before the action's word; and that the policy looks once more.
+_ASKS_TWO: Final = "a second person is asked"
+_LOOKS_AGAIN: Final = "policy: look again"
 # From a first of these nobody knows the outcome, until one of the others says it.
 _OPENS_GAP: Final = frozenset(
     {"operation.sent", "operation.sent_again", "operation.perhaps_sent", "operation.sent_by_unknown"}
@@ -258,7 +262,7 @@ def text_of(action: str, event: dict[str, Any], *, links: bool = False) -> Phras
         # While a second person is asked, why people are is kept for when it comes back.
         waits = after.get("state") == CaseState.AWAITING_APPROVAL
         need = "" if waits else str(after.get("need", ""))
-        parts = [f"{NEEDS[need]}."] if need in NEEDS else [reason]  # type: ignore[index]
+        parts = [f"{NEEDS[need]}."] if need in NEEDS else [_why_moved(reason)]  # type: ignore[index]
     elif action in {"operation.sent", "operation.sent_again"}:
         parts = [f"Attempt {after.get('attempt', '?')}, ", Code(str(after.get("attempt_id", "")))]
     elif action == "lease.ended":
@@ -281,6 +285,14 @@ def text_of(action: str, event: dict[str, Any], *, links: bool = False) -> Phras
     elif reason:
         parts = [reason]
     return tuple(parts)
+
+
+def _why_moved(reason: str) -> str:
+    """Why a case moved, where the entry has a word of the rules instead of a sentence."""
+    by, _, word = reason.partition(": ")
+    if by == _ASKS_TWO and word in set(Action):
+        return f"A second person is asked about “{TITLES[Action(word)]}”."
+    return "The policy has it looked up again." if reason == _LOOKS_AGAIN else reason
 
 
 def _about(action: str, after: dict[str, Any]) -> str:

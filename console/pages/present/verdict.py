@@ -66,6 +66,9 @@ def counts_in(read: CaseRead) -> Counts:
     if read.receipt is not None:
         ours = read.receipt.matched_by in (MatchedBy.KEY, MatchedBy.REFERENCE)
         named.setdefault(read.receipt.reference, ours)
+    if _on_word(read) and len(named) == 1 and read.case.effects_seen <= 1:
+        # No record of it was ever seen, so whether it carries our key is no question.
+        return Counts(requests=requests, effects=1, on_word=True)
     return counts_of(
         requests,
         max(len(named), read.case.effects_seen),
@@ -73,6 +76,15 @@ def counts_in(read: CaseRead) -> Counts:
         has_lookup=has_lookup,
         carrying=sum(named.values()) if named else None,
     )
+
+
+def _on_word(read: CaseRead) -> bool:
+    """Whether it was confirmed without any record of the effect: by the word of two people alone."""
+    receipt = read.receipt
+    if receipt is None or receipt.matched_by != MatchedBy.PERSON:
+        return False
+    shown = {str(one.get("reference", "")) for one in records_of(read.lookup)}
+    return receipt.reference not in shown | {seen.reference for seen in read.judged.facts.receipts}
 
 
 def records_of(lookup: Lookup | None) -> list[dict[str, Any]]:

@@ -187,6 +187,7 @@ class ApprovalPage:
     expires_at: datetime
     open: bool
     reason: str
+    content_title: str
     content: tuple[Fact, ...]
     exact: JsonView
     content_digest: str

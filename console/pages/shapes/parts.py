@@ -54,13 +54,14 @@ class Counts:
 
     `effects` is None when they can't be counted, and `uncounted` says why: the provider offers no lookup,
     or none has told anything. `carrying_key` is how many of the effects carry our key or reference, None
-    when that can't be told.
+    when that can't be told. `on_word`: nothing but two people's word says that there is one.
     """
 
     requests: int
     effects: int | None
     carrying_key: int | None = None
     uncounted: str = "can’t be counted"
+    on_word: bool = False
 
     @property
     def tone(self) -> Tone:
@@ -69,7 +70,7 @@ class Counts:
             return "grey"
         if self.effects > 1 or self.carrying_key == 0:
             return "red"
-        return "green"
+        return "amber" if self.on_word else "green"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

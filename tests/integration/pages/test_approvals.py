@@ -27,6 +27,7 @@ from runs.models import AuditLeaf, FlowVersion, Run
 from runs.money import Money
 from runs.states import PauseReason
 from tests import cases, factories
+from tests.cases import Effect
 from tests.factories import TEAM, Claimed, fresh, make_claimed
 from tests.integration.pages.conftest import Login
 from tests.integration.pages.forms import decide
@@ -236,6 +237,42 @@ def test_a_decision_shows_the_case_and_what_could_go_wrong(jonas: Client, ines: 
     assert (without.status_code, "Say that you accept" in text_of(without)) == (422, True)
     assert answer(ines, made, "approve", acknowledged="yes").status_code == 302
     assert fresh(opened.operation).state == "confirmed"
+
+
+def test_an_effect_on_two_peoples_word_is_told_as_that_and_not_as_one_without_our_key(
+    jonas: Client, ines: Client
+) -> None:
+    sync_accounts()
+    opened = cases.needs_decision(Effect(provider="sandbox-courier"))
+    assert decide(jonas, opened, "confirm", receipt="without").status_code == 302
+    made = ApprovalRequest.objects.get()
+    assert "What would be consented to" in text_of(ines.get(f"/approvals/{made.pk}/"))
+    assert answer(ines, made, "approve", acknowledged="yes").status_code == 302
+    answered = text_of(ines.get(f"/approvals/{made.pk}/"))
+    assert "What was consented to" in answered
+    assert "What would be consented to" not in answered
+    case = text_of(jonas.get(f"/cases/{opened.case.pk}/"))
+    assert "effect, on two people’s word" in case
+    assert "carries our key" not in case
+    # The history has the case page's sentences, not the words of the rules.
+    history = text_of(ines.get(f"/effects/{opened.operation.pk}/"))
+    assert "A second person is asked about “Confirm it happened”." in history
+    assert "The provider offers no lookup." in history
+    leaves = AuditLeaf.objects.filter(action="case.moved", operation_ref=opened.operation.pk)
+    listed = "".join(
+        text_of(ines.get(f"/effects/?action=case.moved&q={opened.operation.pk}&entry={leaf.pk}"))
+        for leaf in leaves
+    )
+    for raw in ("a second person is asked: confirm", "policy: no_lookup"):
+        # As it is stored it stands in the entry's own bytes alone.
+        assert f"<dd>{raw}" not in history + listed
+    assert "<dd>A second person is asked about" in listed
+
+
+def test_a_request_that_was_refused_says_what_was_asked_for(jonas: Client, ines: Client) -> None:
+    made = asked_for()
+    answer(ines, made, "refuse")
+    assert "What was asked for" in text_of(ines.get(f"/approvals/{made.pk}/"))
 
 
 def test_a_record_that_was_given_is_read_before_it_is_consented_to_without_its_secrets(

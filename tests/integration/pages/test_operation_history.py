@@ -75,6 +75,8 @@ def test_everything_that_happened_stands_in_order_with_who_when_and_why(
     positions = [titles.index(one) for one in wanted]
     assert positions == sorted(positions)
     assert [item.at for item in page.items] == sorted(item.at for item in page.items)
+    asked = page.items[titles.index("A person is asked")]
+    assert (asked.text, asked.reason) == (("Not found, which proves nothing.",), "")
     decided = page.items[titles.index("Decided: abandon")]
     assert decided.reason == REASON
     assert (decided.actor.name, decided.role) == ("operator", "operator")
