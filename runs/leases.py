@@ -146,7 +146,7 @@ def paused_refusal(run: Run) -> RunPaused:
 
 def paused_sentence(run_id: str, reasons: Sequence[str], *, outcome: str = "") -> str:
     """The refusal's sentence; `outcome` takes the place of what is said of that reason in general."""
-    named = {**_AWAITED, **({PauseReason.OUTCOME: outcome} if outcome else {})}
+    named: dict[str, str] = {**_AWAITED, PauseReason.OUTCOME: outcome} if outcome else _AWAITED
     awaited = "; ".join(named.get(one, one) for one in reasons)
     return f"Run {run_id} is paused: {awaited}. Nothing is sent until that is settled."
 
