@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from reconciliation.contracts import AnswerPattern, Contract, ProviderAccount
-from reconciliation.providers.answers import NOT_DEFINITE, matches_any, read_body
+from reconciliation.providers.answers import NOT_DEFINITE, Body, matches_any, read_body
 from reconciliation.providers.authorizing import TokenRefused, TokenSource
 from reconciliation.providers.base import AbsenceKind, AbsenceSeen, Exchange, OutgoingOperation, Phase
 from reconciliation.providers.declaration import Declared
@@ -105,20 +105,29 @@ def _judge(rules: AbsenceRules, answer: Answer) -> AbsenceSeen:
     undecided = is_one(rules.unknown, unreadable=True)
     if not undecided and is_one(rules.refused, unreadable=False):
         return _refused(answer, status)
-    if not undecided and is_one(rules.absent, unreadable=False):
+    says_absent = not undecided and is_one(rules.absent, unreadable=False)
+    if says_absent and _is_whole(answer, body):
         return AbsenceSeen(
             kind=AbsenceKind.ABSENT,
             exchange=exchange,
             summary=f"The provider answered {status}: it isn't there now. "
             "Whether it had been there before, the answer doesn't say.",
         )
-    if not undecided and 400 <= status < 500 and status not in NOT_DEFINITE:
+    if not undecided and not says_absent and 400 <= status < 500 and status not in NOT_DEFINITE:
         return _refused(answer, status)
     return AbsenceSeen(
         kind=AbsenceKind.UNKNOWN,
         exchange=exchange,
         summary=f"The provider answered {status}, which doesn't say whether it is absent now.",
     )
+
+
+def _is_whole(answer: Answer, body: Body) -> bool:
+    """Whether the answer can be the provider's own: nothing at all, or JSON to its end.
+
+    Whatever stands before it has pages for every status, and a page would be taken for a proof.
+    """
+    return body.readable or (answer.readable and not answer.content.strip())
 
 
 def _refused(answer: Answer, status: int) -> AbsenceSeen:

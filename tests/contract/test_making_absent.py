@@ -122,3 +122,30 @@ def test_only_a_declared_answer_says_that_it_is_absent(said: bytes, kind: Absenc
 def test_what_could_not_be_connected_to_never_left() -> None:
     seen = make_absent(adapter("square", SQUARE_URL="http://127.0.0.1:9", SQUARE_ACCESS_TOKEN="t-1"))
     assert seen.kind is AbsenceKind.NOT_SENT
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n", AbsenceKind.ABSENT),
+        (answer({"status": "gone"}, status="404 Not Found"), AbsenceKind.ABSENT),
+        # Whatever stands before the provider says "not found" as well, of an address that it doesn't know.
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\n<html>no!", AbsenceKind.UNKNOWN),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 90\r\n\r\n{}", AbsenceKind.UNKNOWN),
+        (
+            b'HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\nContent-Encoding: br\r\n\r\n{"a":"b"}',
+            AbsenceKind.UNKNOWN,
+        ),
+    ],
+)
+def test_a_page_of_somebody_else_is_no_proof_where_only_a_status_is_declared(
+    tmp_path: Path, said: bytes, kind: AbsenceKind
+) -> None:
+    source = next(SHIPPED.rglob("square.toml")).read_text()
+    head, _, tail = source.partition("absent = [{ statuses = [200] }]")
+    path = tmp_path / "square.toml"
+    path.write_text(head + "absent = [{ statuses = [404] }]" + tail)
+    with FaultServer(Scripted(said)) as server:
+        environ = {"SQUARE_URL": server.url, "SQUARE_ACCESS_TOKEN": "t-1"}
+        seen = make_absent(HttpDeclared(read_file(path, shown_as=path.name, environ=environ)))
+    assert seen.kind is kind, seen.summary
