@@ -20,7 +20,7 @@ from structlog.contextvars import bound_contextvars
 
 from reconciliation import admission, approval_ending, approvals, approving, carrying_out, cases, effective
 from reconciliation.accounts import account_of
-from reconciliation.approval_kinds import Held, hold_of, kind_of
+from reconciliation.approval_kinds import Held, content_of, hold_of, kind_of
 from reconciliation.approval_models import ApprovalKind, ApprovalRequest, ApprovalState
 from reconciliation.contracts import AskedAgain
 from reconciliation.gathering import judge_now
@@ -61,6 +61,8 @@ class _Outgoing:
 
     request_id: str
     provider: str
+    # The digest of the account's file as two people consented to it.
+    declared: str
     operation: OutgoingOperation
 
 
@@ -156,6 +158,7 @@ def _note_leaving(
     return _Outgoing(
         request_id=row.pk,
         provider=operation.provider_id,
+        declared=content_of(approval)["facts"]["request_declared"],
         operation=OutgoingOperation(
             operation_id=operation.pk,
             idempotency_key=operation.key,
@@ -176,6 +179,11 @@ def _send(outgoing: _Outgoing) -> AbsenceSeen:
         adapter = effective.adapter(outgoing.provider)
     except registry.UnknownProvider:
         return not_started("Its account is no longer declared, so nothing was sent.", "NotDeclared")
+    # An account that is declared in the console can be declared anew in this very moment.
+    if adapter.account.declaration_digest != outgoing.declared:
+        return not_started(
+            "Its account was declared anew after two people agreed, so nothing was sent.", "DeclaredAnew"
+        )
     if not isinstance(adapter, MakesAbsent):
         return not_started("Its adapter can't make anything absent, so nothing was sent.", "NotOffered")
     return adapter.make_absent(outgoing.operation)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 
 from console.models import Role
@@ -21,6 +23,8 @@ from reconciliation.making_absent_models import AbsenceRequest
 from reconciliation.models import Case, Decision
 from reconciliation.persons import Worker
 from reconciliation.policy import Assessment
+from reconciliation.providers import registry
+from reconciliation.providers.registry import SHIPPED
 from reconciliation.states import Action
 from runs.models import AuditLeaf, Evidence, Operation
 from tests.cases_world import PAYMENTS, SUPPLIER, decide, declare, in_doubt, judged, look, report
@@ -326,6 +330,34 @@ def test_evidence_that_comes_between_approving_and_sending_stops_it(control: San
     assert making_absent.send(approval_id=approval.pk) == ""
     assert (fresh(approval).state, control.stats("payments").cancels) == ("voided", 0)
     assert fresh(claimed.operation).state == "confirmed"
+
+
+def test_an_account_that_is_declared_anew_once_the_record_is_on_disk_is_sent_nothing(
+    control: SandboxControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slug = "sandbox-payments-own"
+    shipped = next(SHIPPED.rglob("sandbox-payments.toml")).read_text()
+    file = tmp_path / f"{slug}.toml"
+    file.write_text(shipped.replace('slug = "sandbox-payments"', f'slug = "{slug}"'))
+    monkeypatch.setattr(settings, "RECOURSE_PROVIDERS_DIR", [str(tmp_path)])
+    declare()
+    _, case = in_doubt(slug, minor=500)
+    approval = ask(case)
+    consent(approval)
+    begin = making_absent._begin
+
+    def begin_and_declare_anew(*given: Any) -> Any:
+        outgoing = begin(*given)
+        file.write_text(file.read_text().replace("refunds/cancellation", "orders/cancellation"))
+        declare()
+        return outgoing
+
+    monkeypatch.setattr(making_absent, "_begin", begin_and_declare_anew)
+    assert making_absent.send(approval_id=approval.pk) == "not_sent"
+    assert (fresh(approval).state, control.stats("payments").cancels) == ("carried_out", 0)
+    assert fresh(case).state == "needs_decision"
+    monkeypatch.undo()
+    registry.reload()
 
 
 def test_an_approver_who_lost_the_right_stops_it(control: SandboxControl) -> None:
