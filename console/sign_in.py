@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, cast
@@ -34,6 +35,8 @@ log = structlog.get_logger(__name__)
 
 # In the session between the steps of one sign-in: what had been typed before it, still packed.
 WAITING_DRAFT: Final = "sign_in_draft"
+# As long as the secret of an authenticator app (RFC 4226, section 4, R6).
+_SECRET_BYTES: Final = 20
 
 # What of allauth's messages is said, in our words; the pages themselves say the rest.
 _SAID: Final[Mapping[str, str]] = {
@@ -129,8 +132,9 @@ class SecondFactors(DefaultMFAAdapter):  # type: ignore[misc]
         try:
             return _cipher().decrypt(encrypted_text.encode()).decode()
         except InvalidToken:
-            # The secret was replaced since: no code fits, until an administrator takes the factor away.
-            return ""
+            # The secret was replaced since: no code fits, until an administrator takes the factor away. An
+            # empty text would be a secret like any other, and everybody could work its codes out.
+            return base64.b32encode(secrets.token_bytes(_SECRET_BYTES)).decode()
 
     def get_totp_label(self, user: Person) -> str:
         return user.username

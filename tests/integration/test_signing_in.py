@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
 import threading
 from collections.abc import Callable
@@ -112,6 +114,23 @@ def test_the_secret_of_the_codes_is_not_readable_in_the_database(sam: Person) ->
     stored = Authenticator.objects.get(type="totp").data["secret"]
     assert secret not in stored
     assert SecondFactors().decrypt(stored) == secret
+
+
+def test_once_the_deployments_secret_is_replaced_no_code_fits_that_anybody_could_work_out(
+    sam: Person, settings: Any
+) -> None:
+    """What can't be read any more mustn't be taken for an empty secret, whose codes are everybody's."""
+    client, _ = sign_in()
+    turn_on_codes(client)
+    forget_used_codes()
+    settings.SECRET_KEY, settings.SECRET_KEY_FALLBACKS = "another secret of the deployment", []
+    of_nothing = hmac.new(b"", b"  0,", hashlib.sha1).digest()[:4]
+    recovery = f"{int.from_bytes(of_nothing) % 10**8:08}"
+    for code in (code_now(""), code_now("", steps=1), recovery):
+        stranger, answer = sign_in()
+        assert answer["Location"] == "/login/second-step/"
+        assert stranger.post("/login/second-step/", {"code": code}).status_code == 200, code
+        assert stranger.get("/").status_code == 302
 
 
 def test_how_one_signs_in_is_changed_only_after_showing_who_one_is(sam: Person) -> None:
