@@ -55,6 +55,7 @@ ACTIONS: Final[dict[Group, tuple[str, ...]]] = {
         "case.decided.confirm",
         "case.decided.retry",
         "case.decided.abandon",
+        "case.decided.make_absent",
         "case.decided.accept",
         "case.decided.compensate",
     ),
@@ -63,6 +64,7 @@ ACTIONS: Final[dict[Group, tuple[str, ...]]] = {
         "operation.sent_again",
         "operation.sent_by_unknown",
         "operation.perhaps_sent",
+        "absence.sent",
     ),
     Group.LOOKUPS: ("evidence.recorded",),
     Group.SETTLED: (
