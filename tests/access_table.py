@@ -249,6 +249,7 @@ CALLS: Final[Mapping[str, Call]] = MappingProxyType(
         "confirm_case": Call(DECIDING, OPERATORS),
         "retry_case": Call(DECIDING, OPERATORS),
         "abandon_case": Call(DECIDING, OPERATORS),
+        "make_case_absent": Call(DECIDING, OPERATORS),
         "accept_case": Call(DECIDING, OPERATORS),
         "compensate_case": Call(DECIDING, OPERATORS),
         "look_up_case": Call(DECIDING, WORKERS),
