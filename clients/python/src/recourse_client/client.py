@@ -105,8 +105,8 @@ class Client:
     ) -> Iterator[Run]:
         """Start or reopen a run, claim it for the `with` block, and give it back afterwards.
 
-        With `wait_seconds`, a run that is paused or held by somebody else is waited for that long, and claimed
-        once more at its end. Raises what `start` and that last `Run.claim` raise.
+        With `wait_seconds`, a run that is paused or held by somebody else is waited for that long, and then
+        claimed once more. Raises what `start` and the last `Run.claim` raise.
         """
         run = self.start(
             flow=flow,
