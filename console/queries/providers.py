@@ -115,8 +115,23 @@ def list_providers(*, teams: Sequence[str]) -> Listed:
         tightened=frozenset(tightened),
         cases=open_cases(teams=teams),
         held={gate.account_id: gate for gate in _held(now)},
-        # A declaration of the console is named by its account.
-        problems=tuple(one for one in problems if one.partition(",")[0] not in closed),
+        problems=_told_to(problems, everybodys, closed),
+    )
+
+
+def _told_to(
+    problems: tuple[str, ...], everybodys: tuple[ProviderAccount, ...], closed: frozenset[str]
+) -> tuple[str, ...]:
+    """Without the faults of what declares others' accounts: a file goes by its name, which may tell theirs.
+
+    A declaration of the console is named by its account.
+    """
+    files = [one.declared_in for one in everybodys if one.slug in closed and one.declared_in]
+    return tuple(
+        one
+        for one in problems
+        if one.partition(",")[0] not in closed
+        and not any(one.startswith(f"{file}:") or f" {file} " in one for file in files)
     )
 
 

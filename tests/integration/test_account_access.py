@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from console.queries.environment import read_environment
 from console.queries.providers import list_providers
 from reconciliation import rehearsal, restoring, tightening
 from reconciliation.accounts import sync_accounts
+from reconciliation.providers import registry
 from reconciliation.rehearsal import About
 from reconciliation.states import CaseState
 from runs import account_access
@@ -175,6 +177,25 @@ def test_an_account_of_others_is_in_no_list_and_no_choice(world: None) -> None:
         assert cases.SUPPLIER in listed
     answer = browser(person(Role.AUDITOR, team=THEIRS)).get("/providers/")
     assert ACCOUNT not in answer.content.decode()
+
+
+def test_a_fault_in_the_file_of_an_account_of_others_is_not_told(
+    world: None, settings: Any, tmp_path: Path
+) -> None:
+    shipped = next(registry.SHIPPED.rglob("sandbox-payments.toml")).read_text()
+    file = tmp_path / "payroll-bank.toml"
+    file.write_text(shipped.replace('slug = "sandbox-payments"', 'slug = "payroll-bank"'))
+    settings.RECOURSE_PROVIDERS_DIR = [str(tmp_path)]
+    registry.reload()
+    try:
+        sync_accounts()
+        give(OURS, account="payroll-bank")
+        file.write_text(file.read_text() + "nonsense = 1\n")
+        assert any("payroll-bank" in one for one in list_providers(teams=[OURS]).problems)
+        assert list_providers(teams=[THEIRS]).problems == ()
+    finally:
+        settings.RECOURSE_PROVIDERS_DIR = []
+        registry.reload()
 
 
 def test_what_is_done_at_an_account_of_others_is_refused_in_the_domain_itself(world: None) -> None:
