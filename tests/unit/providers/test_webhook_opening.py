@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from reconciliation.providers.webhook_opening import ITEMS_MAX, Part, open_notice
+from reconciliation.providers.webhook_opening import ITEMS_MAX, Part, open_notice, signed_text
 from reconciliation.providers.webhook_schemes import SIGNING, Scheme
 from reconciliation.providers.webhook_signing import (
     FORM_FIELDS_MAX,
@@ -189,6 +189,24 @@ def test_an_adyen_notice_with_other_unsigned_fields_is_the_same_notice() -> None
 )
 def test_an_adyen_item_of_which_any_signed_part_differs_is_forged(changes: dict[str, Any]) -> None:
     forged(ADYEN, batch({**ADYEN_ITEM, **changes}))
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        {"merchantAccountCode": "TestMerchant:shop", "merchantReference": "order-1042"},
+        {"merchantReference": "shop", "amount": {"currency": "EUR", "value": "order-1042:1130"}},
+    ],
+)
+def test_what_adyen_signed_of_one_reference_is_not_cut_into_another(cut: dict[str, Any]) -> None:
+    """Its parts are joined by colons and nothing else; only the merchant's own reference may hold one."""
+    theirs = {**ADYEN_ITEM, "merchantReference": "shop:order-1042"}
+    came = by_adyen(ADYEN, theirs)
+    (one,) = opened(ADYEN, came)
+    assert one.document["merchantReference"] == "shop:order-1042"
+    item = json.loads(came.body)["notificationItems"][0]["NotificationRequestItem"]
+    assert signed_text({**item, **cut}) == signed_text(item)
+    forged(ADYEN, batch({**item, **cut}))
 
 
 def test_one_forged_item_makes_the_whole_batch_forged() -> None:
