@@ -136,7 +136,8 @@ def _by_proof_of_nothing(facts: Facts, contract: Contract, now: datetime) -> Con
     reported = bool(facts.attempts) and all(attempt.proved_not_sent for attempt in facts.attempts)
     if not reported and not _absence_proved(facts, contract, now):
         return None
-    if facts.shown_before:
+    if facts.shown_before or facts.absences:
+        # Also where it was undone by its key since: nothing is sent with that key again.
         return AskPerson(Need.CONFLICT)
     if facts.lookup is not None and facts.lookup.finding == FindingKind.PENDING:
         # No attempt of ours left, and there it is: whoever sent it, it isn't nothing.

@@ -23,7 +23,7 @@ from reconciliation.conclusions import (
     conclude,
 )
 from reconciliation.contracts import Contract, LookupKind
-from reconciliation.facts import Facts, Holder, RejectionFacts
+from reconciliation.facts import AbsenceFacts, Facts, Holder, RejectionFacts
 from reconciliation.providers.base import FindingKind
 from reconciliation.states import CaseKind, CaseState, Need
 from runs.states import AttemptOutcome, OperationState
@@ -122,6 +122,17 @@ def test_absence_is_never_concluded_where_the_contract_proves_none() -> None:
     assert not isinstance(what(known, contract()), NotSent)
     lagless = contract(absence_is_proof=True, visibility_lag_ms=None)
     assert not isinstance(what(known, lagless), NotSent)
+
+
+def test_reports_that_nothing_left_free_no_key_that_was_used_to_undo() -> None:
+    undone = AbsenceFacts(number=1, sent_at=CALM, quiet_after_at=CALM + LAG, open=False)
+    known = facts(
+        attempts=(attempt(proved_not_sent=True),),
+        lookup=lookup(FindingKind.FOUND, asked_at=CALM + 2 * LAG),
+        case_state=CaseState.LOOKING_UP,
+    )
+    assert what(known, now=CALM + 3 * LAG) == NotSent(proof="reports", evidence_id="")
+    assert what(replace(known, absences=(undone,)), now=CALM + 3 * LAG) == AskPerson(Need.CONFLICT)
 
 
 def test_absence_is_never_concluded_from_a_lookup_without_proof() -> None:
