@@ -151,6 +151,9 @@ def _absence_proved(facts: Facts, contract: Contract, now: datetime) -> bool:
     lookup = facts.lookup
     if lookup is None or lookup.finding != FindingKind.NOT_FOUND or not lookup.proof:
         return False
+    if facts.perhaps_made_absent:
+        # It may not be there because it was undone: its key may be burnt, or answer from memory.
+        return False
     # The adapter judged the proof by the time of its question; the attempts may have moved since.
     if not facts.attempts or facts.first_sent_at is None or facts.last_quiet_at is None:
         return False

@@ -125,6 +125,8 @@ class Facts:
     # The provider's request to make an effect absent, None where it offers none; those that left, in order.
     absence_way: MakeAbsent | None = None
     absences: tuple[AbsenceFacts, ...] = ()
+    # The journal was restored, and has forgotten whether people let the provider make the effect absent.
+    perhaps_made_absent: bool = False
     # Whether everything that a lookup needs from the environment is set in this process.
     can_be_asked_here: bool = True
     # Whether what the console sends would meet the key that was used first.

@@ -26,6 +26,7 @@ from reconciliation.policy import Assessment, assess
 from reconciliation.providers.base import AbsenceKind, FindingKind, ReceiptState
 from reconciliation.states import CaseKind, CaseState
 from runs.canonical import canonicalise
+from runs.journal.freezing import FORGOTTEN_SENDER
 from runs.models import Attempt, Evidence, Grant, Operation, Receipt, Run
 from runs.states import (
     AttemptOutcome,
@@ -243,6 +244,8 @@ def gather_facts(
         may_repeat_alone=may_repeat_alone(run) and not rows.decided,
         absence_way=account.make_absent,
         absences=_absences(rows.absences),
+        perhaps_made_absent=account.make_absent is not None
+        and any(one.worker == FORGOTTEN_SENDER for one in rows.attempts),
         key_reaches_console=key_reaches_console(operation, account.contract),
     )
 

@@ -158,6 +158,16 @@ def _retry(facts: Facts, contract: Contract, now: datetime, answers: tuple[Answe
     if applies.truth is not Truth.YES:
         return locked(applies.sentence, question=5)
     key, key_sentence, ends_at = key_protection(facts, contract, now)
+    if facts.perhaps_made_absent:
+        return ActionStatus(
+            action=Action.RETRY,
+            permission=_SECOND,
+            sentence=f"{key_sentence} The journal was restored, and has forgotten whether a request to make "
+            "it absent left: the provider may then answer the same key from memory, of what was undone. "
+            "So it takes a second person.",
+            question=2,
+            closes_at=ends_at if key is Truth.YES else None,
+        )
     starts_by = contract.repeat_starts_by(facts.first_sent_at) if facts.first_sent_at else None
     if key is Truth.YES and starts_by is not None and now < starts_by:
         return ActionStatus(

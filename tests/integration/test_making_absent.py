@@ -20,12 +20,15 @@ from reconciliation.approval_refusals import ApprovalVoid, OwnApproval
 from reconciliation.approving import approve
 from reconciliation.decisions import ActionLocked, DecisionStale, Forbidden
 from reconciliation.making_absent_models import AbsenceRequest
+from reconciliation.marking import RESTORER
 from reconciliation.models import Case, Decision
 from reconciliation.persons import Worker
 from reconciliation.policy import Assessment
 from reconciliation.providers import registry
 from reconciliation.providers.registry import SHIPPED
 from reconciliation.states import Action
+from runs.journal.freezing import mark_perhaps_sent
+from runs.locking import lock_operation
 from runs.models import AuditLeaf, Evidence, Operation
 from tests.cases_world import PAYMENTS, SUPPLIER, decide, declare, in_doubt, judged, look, report
 from tests.factories import TEAM, Claimed, fresh
@@ -381,6 +384,15 @@ def test_nothing_leaves_while_sending_is_frozen(control: SandboxControl) -> None
     assert (fresh(approval).state, control.stats("payments").cancels) == ("approved", 0)
     ProviderAccount.objects.filter(pk=PAYMENTS).update(sending="open")
     assert making_absent.send(approval_id=approval.pk) == "absent"
+
+
+def test_after_a_restore_it_may_have_left_without_a_record(nobody: None) -> None:
+    claimed, case = doubt()
+    assert not judged(case).facts.perhaps_made_absent
+    with transaction.atomic():
+        locked = lock_operation(operation_id=claimed.operation.pk, team=None)
+        mark_perhaps_sent(locked, since_at=locked.now, actor=RESTORER, reason="restored")
+    assert judged(case).facts.perhaps_made_absent
 
 
 def test_what_nobody_called_for_the_sweeper_calls_for(nobody: None, monkeypatch: pytest.MonkeyPatch) -> None:

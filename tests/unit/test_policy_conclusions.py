@@ -24,8 +24,9 @@ from reconciliation.conclusions import (
 )
 from reconciliation.contracts import Contract, LookupKind
 from reconciliation.facts import AbsenceFacts, Facts, Holder, RejectionFacts
+from reconciliation.policy import assess
 from reconciliation.providers.base import FindingKind
-from reconciliation.states import CaseKind, CaseState, Need
+from reconciliation.states import Action, CaseKind, CaseState, Need
 from runs.states import AttemptOutcome, OperationState
 from tests.policy_facts import (
     CALM,
@@ -133,6 +134,23 @@ def test_reports_that_nothing_left_free_no_key_that_was_used_to_undo() -> None:
     )
     assert what(known, now=CALM + 3 * LAG) == NotSent(proof="reports", evidence_id="")
     assert what(replace(known, absences=(undone,)), now=CALM + 3 * LAG) == AskPerson(Need.CONFLICT)
+
+
+def test_after_a_restore_absence_is_not_concluded_where_it_may_have_been_made() -> None:
+    """What was forgotten may be a request that undid it: its key is then no key for another attempt."""
+    found = lookup(FindingKind.NOT_FOUND, proof=True)
+    known = facts(lookup=found, lookups_count=3, case_state=CaseState.LOOKING_UP)
+    assert isinstance(what(known, provable()), NotSent)
+    assert isinstance(what(replace(known, perhaps_made_absent=True), provable()), AskPerson)
+
+
+def test_after_a_restore_one_person_repeats_nothing_that_may_have_been_made_absent() -> None:
+    def permission(known: Facts) -> str:
+        status = assess(known, contract(), CALM).action(Action.RETRY)
+        return str(status.permission) if status is not None else ""
+
+    assert permission(facts()) == "allowed"
+    assert permission(facts(perhaps_made_absent=True)) == "second_person"
 
 
 def test_absence_is_never_concluded_from_a_lookup_without_proof() -> None:
