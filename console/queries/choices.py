@@ -14,7 +14,8 @@ from reconciliation.states import CaseState
 # Longer lists of choices help nobody; what isn't offered can still be in an address.
 OFFERED_MAX: Final = 200
 
-# An account that a team may use, or at which it has had a case: those stay, whoever may use it now.
+# An account that a team may use, or at which it has done something: that stays, whoever may use it now. One
+# look at an index for each team and account; without LIMIT the planner reads all there is once instead.
 VISIBLE_ACCOUNT: Final = """(
     NOT EXISTS (SELECT FROM runs_accountteam AS named WHERE named.account_id = account.slug)
     OR EXISTS (
@@ -23,7 +24,11 @@ VISIBLE_ACCOUNT: Final = """(
     )
     OR EXISTS (
         SELECT FROM unnest(%(teams)s::text[]) AS ours (slug)
-        JOIN reconciliation_case AS had ON had.team_id = ours.slug AND had.provider_slug = account.slug
+        CROSS JOIN LATERAL (
+            SELECT FROM console_historyentry AS filed
+            WHERE filed.team_slug = ours.slug AND filed.provider = account.slug
+            ORDER BY filed.at LIMIT 1
+        ) AS had
     )
 )"""
 # The tools are those of the first cases of the list, each team's in the order of its index: not a census.

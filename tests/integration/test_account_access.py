@@ -28,6 +28,7 @@ from runs.journal.sending import begin_send
 from runs.models import AccountTeam, AuditLeaf
 from runs.refusals import Invalid
 from tests import cases, factories
+from tests.filing import file_history
 
 pytestmark = pytest.mark.django_db
 
@@ -213,6 +214,7 @@ def test_what_is_done_at_an_account_of_others_is_refused_in_the_domain_itself(wo
             restoring.open_account(account=account, actor=factories.PERSON, reason=REASON, teams=[THEIRS])
 
 
+@pytest.mark.django_db(transaction=True)
 def test_what_a_team_has_begun_at_an_account_stays_its_own_when_it_is_closed_to_it(world: None) -> None:
     """It is seen, looked up and decided as before; an operation that was saved may still be sent."""
     opened = cases.needs_decision()
@@ -221,6 +223,7 @@ def test_what_a_team_has_begun_at_an_account_stays_its_own_when_it_is_closed_to_
     operator = browser(person(Role.OPERATOR))
     assert operator.get(f"/cases/{opened.case_id}/").status_code == 200
     assert operator.post(f"/cases/{opened.case_id}/lookup/").status_code == 302
+    file_history()
     assert ACCOUNT in choices_of(teams=[OURS], state=CaseState.NEEDS_DECISION).providers
     go = begin_send(team=OURS, operation_id=ready.operation.pk, token=ready.token, attempt_id="a1")
     assert go.number == 1

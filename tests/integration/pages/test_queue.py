@@ -73,7 +73,8 @@ def test_a_row_says_what_is_at_stake_and_keeps_requests_apart_from_effects(opera
     assert (row.counts.requests, row.counts.effects) == (1, 1)
     assert row.shows.word == "Other content under our key"
     assert row.at_risk.minor == 48_600
-    assert [str(one) for one in row.answers] == ["yes", "yes", "yes", "no", "yes"]
+    # Not to be looked up from here, where nobody says where the sandbox is; and it may still arrive.
+    assert [str(one) for one in row.answers] == ["yes", "yes", "no", "no", "yes"]
 
 
 def test_the_answers_of_a_row_are_those_of_the_cases_page(operator: Client) -> None:
