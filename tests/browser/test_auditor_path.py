@@ -13,15 +13,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from console import exporting, following, history_filing
-from console.history_models import HistoryProgress
+from console import exporting, following
 from console.models import Role
 from reconciliation.states import Action
-from runs.models import AuditLeaf
 from tests import cases, chromium
 from tests.browser.seeding import PASSWORD, TEAM, decided, people
 from tests.cases import Effect, Opened
 from tests.chromium import Faults
+from tests.filing import file_history
 from tests.processes import Server
 
 pytestmark = pytest.mark.browser
@@ -40,13 +39,6 @@ def plain(browser: Browser, faults: Faults) -> Iterator[Page]:
     context = browser.new_context(java_script_enabled=False, viewport={"width": 1440, "height": 900})
     yield chromium.new_page(context)
     context.close()
-
-
-def file_all() -> None:
-    """File everything there is: one pass notes how far that is, the next goes there."""
-    latest = AuditLeaf.objects.latest("id").pk
-    while not HistoryProgress.objects.filter(through_leaf__gte=latest).exists():
-        history_filing.file_history()
 
 
 def sign_in(page: Page, server: Server) -> None:
@@ -82,7 +74,7 @@ def looked_at(page: Page) -> None:
 def a_decided_case() -> Opened:
     opened = cases.needs_decision(Effect(minor=40_000), team=TEAM, external_id="ORD-1")
     decided(opened, people()[Role.OPERATOR], Action.ABANDON, then="end")
-    file_all()
+    file_history()
     return opened
 
 
@@ -128,7 +120,7 @@ def test_an_auditor_goes_from_an_exception_to_what_was_known_and_takes_a_file_al
     plain.get_by_role("button", name="JSON Lines").click()
     expect(plain.get_by_role("heading", name="Export of the effect history, JSON Lines")).to_be_visible()
     expect(plain.get_by_text("Under way")).to_be_visible()
-    file_all()
+    file_history()
     exporting.make_exports()
     plain.get_by_role("link", name="How far is it now?").click()
     expect(plain.get_by_text("1 entry,")).to_be_visible()

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from console.models import Role, Scope
 from reconciliation.models import Case, Decision
-from reconciliation.providers import registry
 from runs.models import Grant, Operation
-from tests.factories import quieten
 from tests.integration.api.world import (
     Caller,
     Working,
     World,
     claim_body,
     decision,
-    effect,
     in_doubt,
+    in_doubt_where_it_can_be_undone,
     person,
     rows,
     sent,
     token,
-    working,
 )
 
 DECISIONS = ["confirmation", "retry", "abandonment", "absence", "acceptance", "compensation"]
@@ -108,25 +104,13 @@ def test_a_person_gives_an_obligation_up_and_the_run_goes_on(world: World) -> No
     assert call["abandoned"]["known_effect"]
 
 
-@pytest.fixture
-def configured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The console may send at the sandbox's accounts."""
-    monkeypatch.setenv("SANDBOX_URL", "http://127.0.0.1:9")
-    registry.reload()
-    yield
-    registry.reload()
-
-
 @pytest.mark.usefixtures("configured")
 def test_making_absent_always_takes_a_second_person_and_only_where_it_is_offered(world: World) -> None:
     _, elsewhere = in_doubt(world.worker)
     body = decision(world.operator, elsewhere, then="continue")
     refused = world.operator.decide(f"/cases/{elsewhere}/absence", body)
     assert (refused.status, refused.word) == (423, "action_locked")
-    made = working(world.worker, effect(provider="sandbox-payments"))
-    made.send()
-    case = made.report("unknown", made.seen(error="ReadTimeout")).body["case"]
-    quieten(Operation.objects.get(pk=made.operation))
+    case = in_doubt_where_it_can_be_undone(world.worker)
     body = decision(world.operator, case, then="continue")
     reply = world.operator.decide(f"/cases/{case}/absence", body)
     assert (reply.status, reply.body["action"]) == (202, "make_absent"), reply

@@ -20,6 +20,7 @@ from tests.integration.api.world import (
     decision,
     effect,
     in_doubt,
+    in_doubt_where_it_can_be_undone,
     person,
     read,
     rows,
@@ -131,6 +132,9 @@ def two_people(worker: Caller, operator: Caller, approver: Caller) -> None:
     approver.post(f"/approvals/{kept}/approval", {"content_digest": digest, "comment": "Seen there too."})
     approver.post(f"/approvals/{refused}/refusal", {"comment": "That isn't ours."})
     operator.post(f"/approvals/{withdrawn}/withdrawal", {"comment": "It was found meanwhile."})
+    undone = in_doubt_where_it_can_be_undone(worker)
+    reply = operator.decide(f"/cases/{undone}/absence", decision(operator, undone, then="continue"))
+    assert reply.status == 202, reply
 
 
 def decided(operator: Caller, case: str, what: str, **fields: Any) -> None:
@@ -144,6 +148,7 @@ def written(act: Any) -> dict[str, int]:
     return {table: count - before[table] for table, count in rows().items() if count != before[table]}
 
 
+@pytest.mark.usefixtures("configured")
 def test_every_answer_lost_once_and_asked_again_comes_to_the_same_end(world: World) -> None:
     worker, operator = Forgetful(world.worker.secret), Forgetful(world.operator.secret)
     runs: list[str] = []

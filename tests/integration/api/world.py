@@ -266,6 +266,15 @@ def in_doubt(caller: Caller, **fields: Any) -> tuple[Working, str]:
     return made, str(reply.body["case"])
 
 
+def in_doubt_where_it_can_be_undone(caller: Caller) -> str:
+    """The open case of an operation at an account that makes an effect absent, its quiet time over."""
+    made = working(caller, effect(provider="sandbox-payments"))
+    made.send()
+    case = str(made.report("unknown", made.seen(error="ReadTimeout")).body["case"])
+    factories.quieten(Operation.objects.get(pk=made.operation))
+    return case
+
+
 def decision(caller: Caller, case: str, **fields: Any) -> dict[str, Any]:
     """A decision's body that names what the case shows now."""
     shown = caller.get(f"/cases/{case}").body["case"]

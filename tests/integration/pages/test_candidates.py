@@ -226,7 +226,7 @@ def said_of(view: Any) -> str:
 
 def test_each_action_says_where_the_run_goes_on_what_is_booked_and_what_cant_be_undone(kim: Client) -> None:
     opened = cases.needs_decision()
-    confirm_view, retry_view, abandon_view = page_of(kim, f"/cases/{opened.case_id}/").panel.actions
+    confirm_view, retry_view, abandon_view, _ = page_of(kim, f"/cases/{opened.case_id}/").panel.actions
     confirmed, retried, abandoned = said_of(confirm_view), said_of(retry_view), said_of(abandon_view)
     for wanted in ("The run goes on at step 2", "Books ", "No more requests", "Can’t be undone."):
         assert wanted in confirmed

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -14,7 +13,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from console import following, history_filing
+from console import following
 from console.access import person_actor
 from console.history_models import HistoryEntry, HistoryMark, HistoryProgress, Mark
 from console.models import Person, Role
@@ -27,6 +26,7 @@ from runs import audit, leases
 from runs.actors import Actor, ActorKind
 from runs.models import AuditLeaf
 from tests import cases, factories
+from tests.filing import file_history
 from tests.integration.pages.conftest import Login
 from tests.integration.pages.forms import decide, page_of
 from tests.many import analyze, more_leaves
@@ -44,18 +44,6 @@ def _settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def auditor(login: Login) -> Client:
     return login(Role.AUDITOR)
-
-
-def file_all() -> None:
-    """File everything there is: one pass notes how far that is, the next goes there."""
-    history_filing.file_history()
-    latest = AuditLeaf.objects.order_by("-id").values_list("pk", flat=True).first() or 0
-    until = time.monotonic() + 30
-    while True:
-        history_filing.file_history()
-        if HistoryProgress.objects.filter(through_leaf__gte=latest).exists() or time.monotonic() > until:
-            return
-        time.sleep(0.02)
 
 
 def entries(client: Client, **words: str) -> list[str]:
@@ -85,7 +73,7 @@ def test_every_combination_of_filters_finds_what_has_all_of_them(
     decide(robin, other, "abandon", then="end")
     actor = f"person:{Person.objects.get(username='robin').pk}"
     if filed:
-        file_all()
+        file_history()
     middle = AuditLeaf.objects.get(action="case.decided.abandon", operation_ref=opened.operation.pk).at
     provider: dict[str, object] = {"provider": "sandbox-mail"}
     mine = AuditLeaf.objects.filter(team_slug=factories.TEAM)
@@ -134,7 +122,7 @@ def test_what_is_filed_while_the_page_is_read_stands_in_it_once(
 
     def read_then_file(teams: Any) -> effects.Frame:
         frame = read(teams)
-        file_all()
+        file_history()
         return frame
 
     monkeypatch.setattr(effects, "read_frame", read_then_file)
@@ -163,7 +151,7 @@ def test_a_place_that_cant_be_read_is_a_400(auditor: Client) -> None:
 
 
 def marked(mark: Mark) -> set[str]:
-    file_all()
+    file_history()
     pks = HistoryMark.objects.filter(mark=mark).values_list("leaf", flat=True)
     return set(AuditLeaf.objects.filter(pk__in=pks).values_list("action", flat=True))
 
@@ -181,7 +169,7 @@ def test_an_exception_is_not_called_absent_before_its_entries_were_looked_throug
     page = page_of(auditor, "/effects/?show=quick")
     assert page.empty.title == f"{PRESETS[Mark.QUICK].label}: not looked through yet"
     assert page.exceptions == "not looked through yet"
-    file_all()
+    file_history()
     page = page_of(auditor, "/effects/?show=quick")
     assert page.empty.title.startswith(f"{PRESETS[Mark.QUICK].label}: none up to ")
     assert page.exceptions == "none"
@@ -300,16 +288,16 @@ def test_an_entry_that_cant_be_read_stops_no_other_from_being_filed() -> None:
             " VALUES ('not json', clock_timestamp(), 'evidence.recorded', %s, '', %s, 'robot', 'r2')",
             [factories.TEAM, opened.operation.pk],
         )
-    file_all()
+    file_history()
     assert HistoryEntry.objects.count() == AuditLeaf.objects.exclude(team_slug="").count()
 
 
 def test_filing_anew_changes_nothing() -> None:
     cases.needs_decision()
-    file_all()
+    file_history()
     before = (list(HistoryEntry.objects.values_list()), list(HistoryMark.objects.values_list("leaf", "mark")))
     HistoryProgress.objects.update(through_leaf=0)
-    file_all()
+    file_history()
     after = (list(HistoryEntry.objects.values_list()), list(HistoryMark.objects.values_list("leaf", "mark")))
     assert before == after
 
@@ -322,7 +310,7 @@ def test_no_way_of_asking_reads_a_table_from_end_to_end(
 ) -> None:
     opened = cases.needs_decision()
     more_leaves(opened.operation, 3_000)
-    file_all()
+    file_history()
     with connection.cursor() as cursor:
         # Many of each, other teams' too: no table is as good as one team's, nor as cheaply read whole, for
         # PostgreSQL 15, as some thousand of its rows.
