@@ -13,7 +13,7 @@ import pytest
 from django.db import transaction
 
 import runs
-from runs import audit, leases
+from runs import account_access, audit, leases
 from runs.actors import Actor, ActorKind
 from runs.canonical import UnreadableJson, canonical_bytes
 from runs.journal.consenting import (
@@ -53,6 +53,7 @@ from tests.factories import (
     fresh,
     grant,
     held,
+    make_account,
     make_claimed,
     make_run,
     make_team,
@@ -280,6 +281,17 @@ def locked(run: Run) -> Locked:
     return lock_run(run_id=run.pk, team=TEAM)
 
 
+def teams_named_for_an_account() -> None:
+    account = make_account().pk
+    account_access.name_teams(
+        account=account,
+        teams=[make_team().pk],
+        seen=account_access.seen_of(account_access.named_teams(account)),
+        actor=PERSON,
+        reason="Only they have a contract there.",
+    )
+
+
 STORIES: dict[Callable[[], None], set[str]] = {
     a_read: {"run.started", "run.claimed", "turn.saved", "read.saved"},
     a_reply: {"operation.sent", "operation.confirmed"},
@@ -302,6 +314,7 @@ STORIES: dict[Callable[[], None], set[str]] = {
     an_approval_renewed: {"run.approval_renewed"},
     a_version_kept: {"run.version_kept"},
     a_version_moved: {"run.version_moved"},
+    teams_named_for_an_account: {"account.teams_named"},
 }
 
 
