@@ -27,12 +27,13 @@ ALIKE_LENGTH_MIN: Final = 6
 # Of the threes of characters of two words so many are the same: two wrong letters of 26, four of 40.
 ALIKE_MIN: Final = 0.5
 ALIKE_MAX: Final = 20
-# A name so long is cut into four, and what is alike has one of the last three pieces as it is: two slips
-# spare one of them. That reads three short stretches of the index; everything that shares half of the threes
-# takes long ones, the longer the journal the longer. The first piece is what most names share. Of a shorter
-# name the pieces would be of two or three characters, which name nothing.
-CUT_LENGTH_MIN: Final = 16
-PIECES: Final = 4
+# A name so long is cut into pieces, and what is alike has one of them, but for the first, as it is: of three
+# pieces one slip spares one, of four pieces two slips do. That reads short stretches of the index; everything
+# that shares half of the threes takes long ones, the longer the journal the longer. The first piece is what
+# most names share. Of a shorter name the pieces would be of two or three characters, which name nothing.
+CUT_LENGTH_MIN: Final = 12
+# From here on half of the threes survive two slips.
+TWO_SLIPS_LENGTH_MIN: Final = 16
 PAGE_ROWS: Final = 50
 # What is asked for by three letters may be half of everything. A person waits so long gladly, not longer.
 LOOK_MS: Final = 400
@@ -114,7 +115,7 @@ SELECT id, kind, subject, NULL FROM found WHERE much >= %(alike_min)s
 ORDER BY much DESC, id DESC LIMIT %(rows)s
 """
 _WHOLE_ALIKE: Final = "term %% lower(%(plain)s)"
-_PIECE: Final = "term LIKE lower(%(piece_{number})s)"
+_PIECE: Final = "piece_"
 _OPERATION_MARK: Final = "op_"
 
 
@@ -194,9 +195,10 @@ def _pieces(text: str) -> dict[str, str]:
     """The patterns of what a long name that is alike may have as it is; none for a short one."""
     if len(text) < CUT_LENGTH_MIN:
         return {}
-    ends = [len(text) * number // PIECES for number in range(1, PIECES + 1)]
+    pieces = 4 if len(text) >= TWO_SLIPS_LENGTH_MIN else 3
+    ends = [len(text) * number // pieces for number in range(1, pieces + 1)]
     return {
-        f"piece_{number}": f"%{_escaped(text[start:end])}%"
+        f"{_PIECE}{number}": f"%{_escaped(text[start:end])}%"
         for number, (start, end) in enumerate(pairwise(ends))
     }
 
@@ -209,8 +211,8 @@ def _statement(how: How, only: str, asked: Mapping[str, Any]) -> str:
         case How.CONTAINS:
             return _CONTAINS.format(only=only, beyond=_BEYOND_NEWER if goes_on else "")
         case How.ALIKE:
-            pieces = [_PIECE.format(number=number) for number in range(PIECES - 1)]
-            alike = f"({' OR '.join(pieces)})" if "piece_0" in asked else _WHOLE_ALIKE
+            pieces = [f"term LIKE lower(%({name})s)" for name in asked if name.startswith(_PIECE)]
+            alike = f"({' OR '.join(pieces)})" if pieces else _WHOLE_ALIKE
             return _ALIKE.format(only=only, alike=alike)
 
 

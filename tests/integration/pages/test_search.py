@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 from console import following, search_terms
 from console.models import Role
 from console.queries import parts
-from console.queries.parts import CUT_LENGTH_MIN, find_parts
+from console.queries.parts import CUT_LENGTH_MIN, TWO_SLIPS_LENGTH_MIN, find_parts
 from console.search_models import SearchProgress, SearchTerm
 from runs.models import AuditLeaf, Receipt
 from tests import cases, factories
@@ -96,9 +96,14 @@ def test_each_name_is_found_by_its_beginning_by_a_part_and_by_a_slip(operator: C
 
 def test_two_slips_in_a_long_name_and_one_in_a_short_one_find_it(operator: Client) -> None:
     opened = cases.open_case(external_id="PO-77041-B")
+    cases.looked_up(opened, cases.found(opened, id="rfd_3SxBq81Z"))
     index()
     operation, key = opened.operation.pk, opened.operation.key
-    assert len("PO-77041-B") < CUT_LENGTH_MIN <= len(operation.removeprefix("op_"))
+    assert len("PO-77041-B") < CUT_LENGTH_MIN <= len("rfd_3SxBq81Z") < TWO_SLIPS_LENGTH_MIN
+    for at in (3, 6, -1):
+        assert hits(operator, with_slips("rfd_3SxBq81Z", at)) == [
+            ("Operation", "Receipt’s reference is written alike:", "rfd_3SxBq81Z||")
+        ], at
     assert hits(operator, "PO-77041-C") == [("Run", "External id is written alike:", "PO-77041-B||")]
     for at in ((-1, -9), (-1, 12), (11, 18)):
         assert hits(operator, with_slips(operation, *at)) == [
