@@ -314,7 +314,9 @@ def test_whatever_runs_opens_or_asks_elsewhere_is_noticed(
 
 def test_every_page_of_the_console_is_looked_at() -> None:
     nothing = Opened(factories.Claimed(Run(id="run"), "", []), "case")
-    looked_at = set(pages_of(HostileWorld(opened=(nothing, nothing), declared="", bulk="")))
+    looked_at = set(
+        pages_of(HostileWorld(opened=(nothing, nothing), declared="", bulk="", requests=("apr",)))
+    )
     assert shown() - looked_at == set()
     assert {str(one.name) for one in urlpatterns if isinstance(one, URLPattern)} >= DOWNLOADS
 
