@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from django.db import connection
 from django.db.models import Exists, Max, OuterRef, Q, QuerySet
-from django.db.models.expressions import RawSQL
 
 from console.history_models import HistoryEntry, HistoryMark, Mark
 from console.queries import administered, keyset
@@ -388,26 +387,24 @@ class Search:
             .values_list("at", "leaf")[:taken]
             for team in self._teams
         ]
-        stretch = (
-            parts[0] if len(parts) == 1 else parts[0].union(*parts[1:], all=True).order_by(*order)[:taken]
-        )
+        stretch = [
+            (at, leaf)
+            for at, leaf in (
+                parts[0] if len(parts) == 1 else parts[0].union(*parts[1:], all=True).order_by(*order)[:taken]
+            )
+        ]
         if not narrowed:
             return self._found([leaf for _, leaf in stretch], place, rows)
-        # As a subquery, which the ORM wrote: thousands of numbers take longer to plan than to look up.
-        sql, parameters = stretch.query.sql_with_params()
-        entries = HistoryEntry.objects.filter(
-            pk__in=RawSQL(f"SELECT leaf FROM ({sql}) AS stretch", parameters)  # noqa: S608, S611
-        )
+        entries = HistoryEntry.objects.filter(pk__in=[leaf for _, leaf in stretch])
         for name, value in (("provider", asked.provider), ("actor", asked.actor)):
             entries = entries.filter(**{name: value}) if value else entries
         if asked.actions:
             entries = entries.filter(action__in=asked.actions)
         ids = list(entries.order_by(*order).values_list("leaf", flat=True)[: rows + 1])
         found = self._found(ids, place, rows)
-        end = [] if len(ids) > rows or newer else list(stretch[SCANNED_MAX - 1 :])
-        if not end:
+        if len(ids) > rows or len(stretch) < SCANNED_MAX or newer:
             return found
-        ((at, leaf),) = end
+        at, leaf = stretch[-1]
         return Found(leaves=found.leaves, after=keyset.pack(at, leaf), before=found.before, scanned_to=at)
 
     # --- the page
