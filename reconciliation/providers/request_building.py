@@ -81,12 +81,8 @@ def build_question(
     if template.method != "GET":
         body = {**_members(_render(template.body or {}, values)), **dict(pairs)}
         pairs = ()
-        if template.encoding is Encoding.FORM:
-            content = urlencode(list(_form_pairs(body))).encode("ascii")
-            headers.append(("Content-Type", "application/x-www-form-urlencoded"))
-        else:
-            content = canonical_bytes(body)
-            headers.append(("Content-Type", "application/json"))
+        content, media_type = _encoded(template, body)
+        headers.append(("Content-Type", media_type))
     return Call(
         method=template.method,
         url=url_of(declared, template, values, page=pairs),
@@ -94,6 +90,13 @@ def build_question(
         content=content,
         within_seconds=within_ms / 1000,
     )
+
+
+def _encoded(template: RequestTemplate, body: Mapping[str, Any]) -> tuple[bytes, str]:
+    """A declared body as it travels, and its media type."""
+    if template.encoding is Encoding.FORM:
+        return urlencode(list(_form_pairs(body))).encode("ascii"), "application/x-www-form-urlencoded"
+    return canonical_bytes(body), "application/json"
 
 
 def build_absence(
@@ -106,13 +109,8 @@ def build_absence(
     headers = list(declared_headers(declared, template, values))
     content = b""
     if template.body is not None:
-        body = _members(_render(template.body, values))
-        if template.encoding is Encoding.FORM:
-            content = urlencode(list(_form_pairs(body))).encode("ascii")
-            headers.append(("Content-Type", "application/x-www-form-urlencoded"))
-        else:
-            content = canonical_bytes(body)
-            headers.append(("Content-Type", "application/json"))
+        content, media_type = _encoded(template, _members(_render(template.body, values)))
+        headers.append(("Content-Type", media_type))
     return Call(
         method=template.method,
         url=url_of(declared, template, values),
