@@ -20,9 +20,10 @@ from runs import audit
 from runs.actors import Actor, ActorKind
 from runs.models import AuditLeaf
 from tests import cases, factories
+from tests.filing import file_history
 from tests.integration.pages.conftest import Login
 from tests.integration.pages.forms import page_of
-from tests.integration.pages.test_history import entries, file_all
+from tests.integration.pages.test_history import entries
 from tests.many import more_leaves
 
 # Filing waits for every other transaction of the database: of the test's own there may be none.
@@ -49,7 +50,7 @@ def ask(client: Client, query: str = "", form: str = "jsonl") -> str:
 
 def made(client: Client, query: str = "", form: str = "jsonl") -> str:
     path = ask(client, query, form)
-    file_all()
+    file_history()
     exporting.make_exports(seconds=60)
     return path
 
@@ -112,11 +113,11 @@ def test_an_export_holds_what_its_filters_let_through_when_it_was_asked_for(audi
         "show=people",
     ):
         words = dict(pair.split("=") for pair in query.split("&") if pair)
-        file_all()
+        file_history()
         wanted = entries(auditor, **words)
         path = ask(auditor, query)
         cases.looked_up(other, cases.not_found())
-        file_all()
+        file_history()
         exporting.make_exports(seconds=60)
         lines = content(auditor, path).splitlines()
         assert [f"entry-{json.loads(line)['entry']}" for line in lines] == wanted, query
@@ -208,7 +209,7 @@ def test_it_waits_until_nothing_can_appear_among_what_it_has_passed(auditor: Cli
     assert page.poll_href == path
     assert auditor.get(f"{path}file/").status_code == 404
     assert auditor.get(f"{path}manifest/").status_code == 404
-    file_all()
+    file_history()
     exporting.make_exports(seconds=60)
     assert page_of(auditor, path).file_href
 
@@ -220,7 +221,7 @@ def test_a_pass_that_dies_loses_its_piece_and_doubles_none(
     more_leaves(opened.operation, 300)
     monkeypatch.setattr(exporting, "PIECE_ENTRIES", 100)
     path = ask(auditor)
-    file_all()
+    file_history()
     write, dies = exporting._write, iter([False, True])
 
     def write_and_die(*given: Any) -> None:
