@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -130,7 +131,10 @@ def test_it_changes_no_verdict_and_tells_whoever_is_deciding(kim: Client, login:
     form = fields(kim, opened, "abandon", then="end")
     send(login(Role.APPROVER, name="robin"), opened, text="Nothing arrived, says the shop.")
     after = page_of(kim, f"/cases/{opened.case_id}/")
-    assert (after.verdict, after.questions) == (before.verdict, before.questions)
+    # Whether the next lookup is due by now is a matter of seconds, and not of what was attached.
+    verdicts = [replace(page.verdict, lookup_href="", note=()) for page in (before, after)]
+    assert verdicts[0] == verdicts[1]
+    assert after.questions == before.questions
     assert [one.standing for one in after.panel.actions] == [one.standing for one in before.panel.actions]
     assert after.panel.evidence_digest != before.panel.evidence_digest
     refused = post(kim, opened, {**form, "step": "record"})
