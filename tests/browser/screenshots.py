@@ -112,6 +112,8 @@ def pages(seeded: Seeded) -> dict[str, str]:
         "case-retrying": case.format(seeded.retrying.case_id),
         "case-abandoned": case.format(seeded.abandoned.case_id),
         "case-conflict": case.format(seeded.conflict.case_id),
+        "case-absence": case.format(seeded.absentable.case_id),
+        "case-absence-awaited": case.format(seeded.awaited.case_id),
         "case-body": case.format(seeded.mismatch.case_id) + "bodies/payload/",
         "decision": case.format(seeded.not_found.case_id) + "decision/",
         "snooze": case.format(seeded.not_found.case_id) + "snooze/",
@@ -167,7 +169,7 @@ def pages_of_others(seeded: Seeded) -> dict[str, dict[str, str]]:
             "approvals": "/approvals/",
             "approvals-own": "/approvals/?view=own",
             "approvals-decided": "/approvals/?view=decided",
-            "approvals-empty": "/approvals/?kind=make_absent",
+            "approvals-empty": "/approvals/?kind=abandonment",
             "approval": f"/approvals/{seeded.requests.get('budget', 'apr_1')}/",
             **{f"approval-{name}": f"/approvals/{pk}/" for name, pk in seeded.requests.items()},
         },
@@ -235,6 +237,17 @@ def review(page: Page, base: str, seeded: Seeded) -> None:
     page.get_by_role("dialog").wait_for()
 
 
+def review_absence(page: Page, base: str, seeded: Seeded) -> None:
+    """Open the review dialog of a request to make an effect absent; nothing is recorded."""
+    page.goto(f"{base}/cases/{seeded.absentable.case_id}/")
+    page.get_by_role("radio", name="Make sure it’s absent").check()
+    page.locator("[name=then_absent][value=continue]").check()
+    page.get_by_label("Reason code").select_option("no_longer_needed")
+    page.get_by_label("Reason", exact=True).fill("Paid back in the shop.")
+    page.get_by_role("button", name="Review decision").click()
+    page.get_by_role("dialog").wait_for()
+
+
 def try_a_lookup(page: Page, base: str, seeded: Seeded) -> None:
     """Ask a provider that can't be reached: the answer says so, and what would follow."""
     page.goto(f"{base}/providers/sandbox-mail/")
@@ -289,6 +302,7 @@ def open_known(page: Page, base: str, seeded: Seeded) -> None:
 # What a person does before there is something to picture; the last signs in as somebody else.
 ACTS: dict[str, Callable[[Page, str, Seeded], None]] = {
     "review": review,
+    "review-absence": review_absence,
     "palette": open_palette,
     "shortcuts": open_shortcuts,
     "account-menu": open_account_menu,
@@ -297,7 +311,7 @@ ACTS: dict[str, Callable[[Page, str, Seeded], None]] = {
     "provider-trial": try_a_lookup,
     "provider-tighten": open_tightening,
 }
-OVER_A_PAGE = {"review", "palette", "shortcuts", "account-menu"}
+OVER_A_PAGE = {"review", "review-absence", "palette", "shortcuts", "account-menu"}
 
 
 def take(folder: Path, names: list[str]) -> None:

@@ -68,6 +68,9 @@ class Seeded:
     retrying: Opened
     abandoned: Opened
     conflict: Opened
+    # The provider offers to make its effect absent; another's request for that waits for a second person.
+    absentable: Opened
+    awaited: Opened
     steps: Run
     # Lists of cases, by what they show.
     lists: dict[str, str]
@@ -192,6 +195,14 @@ def seed(team: str = TEAM) -> Seeded:
     cases.looked_up(retrying, cases.not_found())
     not_found = cases.needs_decision(EMAIL, team=team, flow="order-exception-agent")
     no_lookup = aged(cases.needs_decision(PICKUP, team=team, flow="order-exception-agent"), 1.9)
+    absentable = cases.needs_decision(
+        Effect(minor=18_500, args={"payment": "pi_12", "order": "ORD-76400"}), team=team, flow="refund-agent"
+    )
+    awaited = cases.needs_decision(
+        Effect(minor=24_900, args={"payment": "pi_13", "order": "ORD-76401"}), team=team, flow="refund-agent"
+    )
+    reason = "Paid back in the shop; a refund on top of it would be one too many."
+    decided(awaited, operator, Action.MAKE_ABSENT, then="continue", reason=reason)
     notified.every_state(case=no_lookup.case, conflict=several.case, person=operator)
     return Seeded(
         mismatch=mismatch,
@@ -204,6 +215,8 @@ def seed(team: str = TEAM) -> Seeded:
         retrying=retrying,
         abandoned=abandoned,
         conflict=late,
+        absentable=absentable,
+        awaited=awaited,
         steps=_many_steps(team),
         lists={
             "kinds": listed(operator, BulkDeed.DECIDE, mismatch, not_found, no_lookup).pk,
@@ -213,6 +226,7 @@ def seed(team: str = TEAM) -> Seeded:
         },
         requests={
             "override": _overridden(operator, team),
+            "absence": ApprovalRequest.objects.get(case=awaited.case_id).pk,
             **seed_requests(team=team, operator=operator, approver=by_role[Role.APPROVER]),
         },
     )

@@ -16,7 +16,7 @@ NOTHING = Seeded(
     **dict.fromkeys(
         (
             *("mismatch", "not_found", "no_lookup", "closed_key", "several", "candidate", "looking"),
-            *("retrying", "abandoned", "conflict"),
+            *("retrying", "abandoned", "conflict", "absentable", "awaited"),
         ),
         ONE,
     ),
