@@ -1,4 +1,4 @@
-"""The steps of a sign-in beside name and password: the second factor, a passkey, an identity provider."""
+"""The steps of a sign-in beside login and password: the second factor, a passkey, an identity provider."""
 
 from __future__ import annotations
 

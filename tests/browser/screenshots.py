@@ -221,7 +221,7 @@ def sign_in(page: Page, base: str, name: str = "operator") -> None:
     from tests.browser.seeding import PASSWORD
 
     page.goto(f"{base}/login/")
-    page.get_by_label("Name").fill(name)
+    page.get_by_label("Login").fill(name)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in", exact=True).click()
 

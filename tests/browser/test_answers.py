@@ -103,7 +103,7 @@ def test_a_lost_connection_and_an_ended_session_are_shown_and_lose_no_word(
     ended = page.get_by_role("heading", name="Your session has ended. Nothing was recorded.")
     expect(ended).to_be_focused()
     assert not CaseNote.objects.exists()
-    page.get_by_label("Name").fill("operator")
+    page.get_by_label("Login").fill("operator")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page.get_by_role("status").filter(has_text="Nothing was recorded")).to_be_visible()

@@ -80,7 +80,7 @@ def test_an_approver_reads_shows_who_it_is_approves_and_goes_on_by_keyboard_alon
     page: Page, web_server: Server, requests: dict[str, str]
 ) -> None:
     page.goto(f"{web_server.url}/login/")
-    page.get_by_label("Name").focus()
+    page.get_by_label("Login").focus()
     page.keyboard.type("approver")
     page.keyboard.press("Tab")
     page.keyboard.type(PASSWORD)
@@ -133,7 +133,7 @@ def test_the_same_path_works_without_a_script_and_ones_own_request_says_why_not(
     plain: Page, web_server: Server, requests: dict[str, str]
 ) -> None:
     plain.goto(f"{web_server.url}/login/")
-    plain.get_by_label("Name").fill("approver")
+    plain.get_by_label("Login").fill("approver")
     plain.get_by_label("Password").fill(PASSWORD)
     plain.get_by_role("button", name="Sign in", exact=True).click()
     plain.get_by_role("link", name="Move the run to version 15").click()

@@ -43,7 +43,7 @@ def plain(browser: Browser, faults: Faults) -> Iterator[Page]:
 
 def sign_in(page: Page, server: Server) -> None:
     page.goto(f"{server.url}/login/?next=/effects/")
-    page.get_by_label("Name").fill("auditor")
+    page.get_by_label("Login").fill("auditor")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page.get_by_role("heading", name="Effect history", level=1)).to_be_visible()

@@ -40,7 +40,7 @@ def plain(browser: Browser, faults: Faults) -> Iterator[Page]:
 
 def sign_in(page: Page, server: Server, name: str = "operator") -> None:
     page.goto(f"{server.url}/login/")
-    page.get_by_label("Name").fill(name)
+    page.get_by_label("Login").fill(name)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in", exact=True).click()
     # Each role begins on its own page.
@@ -112,7 +112,7 @@ def the_operators_path(page: Page, server: Server) -> None:
     fill_in(page, "Retry with the same key", executor="The agent’s worker")
     record(page, "Retry with the same key")
     expect(page.get_by_text("Recorded: retry with the same key.")).to_be_visible()
-    expect(page.get_by_role("heading", name="What became of the retry")).to_be_visible()
+    expect(page.get_by_role("heading", name="The retry, step by step")).to_be_visible()
     cases.looked_up(retried, cases.not_found())
     assert Grant.objects.get(operation=retried.operation).state == "open"
     page.reload()

@@ -59,7 +59,7 @@ def code_of(secret: str) -> str:
 
 def password(page: Page, base: str, name: str = "operator", word: str = PASSWORD) -> None:
     page.goto(f"{base}/login/")
-    page.get_by_label("Name").fill(name)
+    page.get_by_label("Login").fill(name)
     page.get_by_label("Password").fill(word)
     page.get_by_role("button", name="Sign in", exact=True).click()
 

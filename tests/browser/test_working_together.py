@@ -35,7 +35,7 @@ def second(browser: Browser, faults: Faults) -> Iterator[Page]:
 
 def sign_in(page: Page, server: Server, name: str) -> None:
     page.goto(f"{server.url}/login/")
-    page.get_by_label("Name").fill(name)
+    page.get_by_label("Login").fill(name)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in", exact=True).click()
     expect(page.get_by_role("heading", name="Needs a decision", level=1)).to_be_visible()

@@ -87,7 +87,8 @@ def test_a_sign_in_never_leads_to_another_site(client: Client, person: Person) -
 def test_a_wrong_password_says_so_and_keeps_the_name(client: Client, person: Person) -> None:
     answer = sign_in(client, password="wrong")
     text = answer.content.decode()  # type: ignore[attr-defined]
-    assert "don’t belong together" in text
+    assert "That login and password don’t belong together" in text
+    assert '<label for="id_username">Login</label>' in text
     assert 'value="sam"' in text
 
 
