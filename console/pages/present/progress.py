@@ -41,10 +41,12 @@ def _sending(read: CaseRead, sent: Attempt | None) -> ProgressStep:
     if read.case.state == CaseState.RESOLVED:
         return ProgressStep(title="Not sent", state="ended", text=("Nothing left: it was settled before.",))
     if read.retry_pending or read.grant is None:
-        return ProgressStep(title="Sent", state="now", text=("After a fresh lookup, unless that finds it.",))
+        return ProgressStep(
+            title="To be sent", state="now", text=("After a fresh lookup, unless that finds it.",)
+        )
     who = "the agent’s worker" if read.grant.executor == "agent" else "Recourse"
     text = (f"By {who}, ", Until(read.grant.not_after_at), " at the latest. Nothing has left yet.")
-    return ProgressStep(title="Sent", state="now", text=text)
+    return ProgressStep(title="To be sent", state="now", text=text)
 
 
 def _verifying(read: CaseRead, sent: Attempt | None) -> ProgressStep:
@@ -60,5 +62,5 @@ def _verifying(read: CaseRead, sent: Attempt | None) -> ProgressStep:
         return ProgressStep(title="Not verified", state="ended", at=read.case.resolved_at, text=(ended,))
     if sent is not None:
         text = ("Its answer, or a lookup, shows whether it happened.",)
-        return ProgressStep(title="Verified", state="now", text=text)
-    return ProgressStep(title="Verified", state="ahead", text=("By a receipt that matches.",))
+        return ProgressStep(title="To be verified", state="now", text=text)
+    return ProgressStep(title="To be verified", state="ahead", text=("By a receipt that matches.",))

@@ -85,7 +85,7 @@ EVENTS: Final[dict[str, tuple[str, str, Tone | None]]] = {
     "conflict.accepted": ("Extra effect booked", "wallet", None),
     "conflict.compensated": ("Extra effect noted as undone", "undo-2", None),
     "provider.lookup_test_asked": ("Lookup tested: the provider was asked", "scan-search", None),
-    "provider.lookup_test_answered": ("Lookup tested: the provider answered", "scan-search", None),
+    "provider.lookup_test_answered": ("Lookup tested: what came of it", "scan-search", None),
     "provider.tightened": ("Contract tightened", "lock", None),
     "provider.declared": ("Provider declared in the console", "file-check", "blue"),
     "account.teams_named": ("Who may use an account was changed", "users", "amber"),
@@ -363,7 +363,7 @@ def _next(read: CaseRead) -> tuple[TimelineItem, ...]:
 
 def _to_come(title: str, icon: str, text: Phrase) -> TimelineItem:
     return TimelineItem(
-        title=title, icon=icon, at=None, when_text="Next", next=True, text=text, actor=Actor(name="Recourse")
+        title=title, icon=icon, at=None, when_text="Next", next=True, text=text
     )
 
 

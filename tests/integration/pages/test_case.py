@@ -482,14 +482,14 @@ def test_a_retry_is_told_from_requested_to_sent_to_verified_as_it_becomes_true(o
     assert progress(operator, opened) == []
     assert decide(operator, opened, "retry", executor="agent").status_code == 302
     asked = ("Requested", "done")
-    assert progress(operator, opened) == [asked, ("Sent", "now"), ("Verified", "ahead")]
+    assert progress(operator, opened) == [asked, ("To be sent", "now"), ("To be verified", "ahead")]
     cases.looked_up(opened, cases.not_found())
-    assert progress(operator, opened) == [asked, ("Sent", "now"), ("Verified", "ahead")]
+    assert progress(operator, opened) == [asked, ("To be sent", "now"), ("To be verified", "ahead")]
     token = factories.claim(opened.run)
     begin_send(team=opened.case.team_id, operation_id=opened.operation.pk, token=token, attempt_id="a2")
     live = operator.get(f"/cases/{opened.case_id}/live/").content.decode()
-    assert "What became of the retry" in live, "it follows by itself"
-    assert progress(operator, opened) == [asked, ("Sent", "done"), ("Verified", "now")]
+    assert "The retry, step by step" in live, "it follows by itself"
+    assert progress(operator, opened) == [asked, ("Sent", "done"), ("To be verified", "now")]
     cases.looked_up(opened, cases.found(opened))
     assert progress(operator, opened) == [asked, ("Sent", "done"), ("Verified", "done")]
 
