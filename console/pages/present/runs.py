@@ -11,6 +11,7 @@ from console.pages.present.asking_two import AskTyped, asks_of, pending_of
 from console.pages.present.folding import folded
 from console.pages.present.jsons import payload_view
 from console.pages.present.marks import PAUSED_WHY, amount_of, plural
+from console.pages.present.naming import noun_of
 from console.pages.present.steps import steps_of
 from console.pages.present.timeline import event_of, item_of, with_elapsed
 from console.pages.shapes import (
@@ -30,13 +31,23 @@ from console.pages.shapes import (
     RunListPage,
     RunPage,
     RunRow,
+    Since,
     Tab,
 )
 from console.queries.runs import Asked, Listed, Row, RunRead, View
 from reconciliation.decisions import REASON_LENGTH_MIN
+from reconciliation.states import Resolution
 from runs.models import Attempt, Lease
-from runs.money import Money
-from runs.states import RUN_ENDED, AttemptOutcome, Executor, LeaseEnd, PauseReason, RunState
+from runs.money import Money, format_money
+from runs.states import (
+    RUN_ENDED,
+    AttemptOutcome,
+    Executor,
+    LeaseEnd,
+    OperationState,
+    PauseReason,
+    RunState,
+)
 
 _TABS: Final = {
     View.ALL: "All",
@@ -113,20 +124,18 @@ def _row(row: Row) -> RunRow:
         state=RunState(run.state),
         why="; ".join(PAUSED_WHY.get(one, one) for one in run.paused_reasons),
         progress=f"{row.calls_settled} of {plural(row.calls, 'step')}" if row.calls else "no step yet",
-        counts=_counts(row),
+        counts=_counts(row.requests, confirmed=row.confirmed, unknown=row.unknown, given_up=row.given_up),
         started_at=run.created_at,
         changed_at=run.ended_at or run.paused_at or run.created_at,
         spent=spent,
     )
 
 
-def _counts(row: Row) -> Counts:
-    """Effects that are confirmed; none of them and something unknown is not the number 0."""
-    if row.unknown and not row.confirmed:
-        return Counts(requests=row.requests, effects=None, uncounted="not known yet")
-    if row.given_up and not row.confirmed:
-        return Counts(requests=row.requests, effects=None, uncounted="not known")
-    return Counts(requests=row.requests, effects=row.confirmed)
+def _counts(requests: int, *, confirmed: int, unknown: int, given_up: int) -> Counts:
+    """Effects that are confirmed; beside those that nobody knows about they are never the whole number."""
+    if confirmed or not (unknown or given_up):
+        return Counts(requests=requests, effects=confirmed, unknown=unknown + given_up)
+    return Counts(requests=requests, effects=None, uncounted="not known yet" if unknown else "not known")
 
 
 # --- One run --------------------------------------------------------------------------------------------
@@ -219,14 +228,16 @@ def _banner(read: RunRead) -> Banner | None:
             )
         return None
     reasons = list(run.paused_reasons)
-    first = "The outcome of an effect is unknown" if PauseReason.OUTCOME in reasons else ""
+    where, first = _unknown(read) if PauseReason.OUTCOME in reasons else ("", "")
     others = "; ".join(PAUSED_WHY.get(one, one) for one in reasons if one != PauseReason.OUTCOME)
     title = " and ".join(part for part in (first, others) if part)
-    since: Phrase = ("Since ", run.paused_at, ". ") if run.paused_at is not None else ()
+    since: Phrase = ()
+    if run.paused_at is not None:
+        since = ("Since ", run.paused_at, ", ", Since(run.paused_at), ". ")
     text: Phrase = (*since, *_way_out(read))
     action = Link("Open the case", reverse("case", args=[case.pk])) if case is not None else None
     return Banner(
-        title=(f"Paused: {title[:1].lower() + title[1:]}",),
+        title=(f"Paused{where}: {title}",),
         icon="circle-pause",
         tone="violet",
         text=text,
@@ -234,12 +245,24 @@ def _banner(read: RunRead) -> Banner | None:
     )
 
 
+def _unknown(read: RunRead) -> tuple[str, str]:
+    """At which step the run is paused over an unknown outcome, and which effect's that is."""
+    case = read.open_case
+    for number, call in enumerate(read.calls, start=1):
+        operation = read.operations.get(call.pk)
+        if case is not None and operation is not None and operation.pk == case.operation_id:
+            amount = amount_of(operation.amount_currency, operation.amount_minor)
+            money = f"{format_money(amount)} " if amount is not None else ""
+            return f" at step {number}", f"the outcome of the {money}{noun_of(operation.tool)} is unknown"
+    return "", "the outcome of an effect is unknown"
+
+
 def _way_out(read: RunRead) -> Phrase:
     case = read.open_case
     reasons = read.run.paused_reasons
     if PauseReason.OUTCOME in reasons and case is not None:
         return (
-            "The run can be claimed again when case ",
+            "The run can be claimed again when ",
             Link(case.pk, reverse("case", args=[case.pk])),
             " is settled.",
         )
@@ -271,9 +294,6 @@ def _facts(read: RunRead) -> tuple[Fact, ...]:
         holder, note = (run.lease_holder,), ("until ", run.lease_expires_at)
     elif last is not None:
         note = (f"last: {last.worker}",)
-    requests = sum(one.attempts_count for one in read.operations.values())
-    confirmed = sum(1 for one in read.operations.values() if one.state == "confirmed")
-    unknown = sum(1 for one in read.operations.values() if one.state == "sent_unknown")
     number = run.lease_number
     approval: Phrase = ("none needed",)
     if run.approval_id is not None:
@@ -290,16 +310,30 @@ def _facts(read: RunRead) -> tuple[Fact, ...]:
             value=(f"{number}" if number else "none yet",),
             note=(f"writes with {number - 1} or lower are refused",) if number > 1 else (),
         ),
-        Fact(
-            label="Requests, effects",
-            value=(f"{plural(requests, 'request')}, {plural(confirmed, 'effect')}",),
-            note=(f"and {unknown} that nobody knows about",) if unknown else (),
-        ),
+        _effects(read),
         Fact(
             label="Approval",
             value=approval,
             note=("valid until ", run.approval_until_at) if run.approval_until_at is not None else (),
         ),
+    )
+
+
+def _effects(read: RunRead) -> Fact:
+    """Requests beside effects, as the list counts them: what a person gave up may have happened."""
+    states = [one.state for one in read.operations.values()]
+    given_up = {one.operation_id for one in read.cases if one.resolution == Resolution.ABANDONED}
+    counts = _counts(
+        sum(one.attempts_count for one in read.operations.values()),
+        confirmed=states.count(OperationState.CONFIRMED),
+        unknown=states.count(OperationState.SENT_UNKNOWN),
+        given_up=len(given_up),
+    )
+    effects = f"effects {counts.uncounted}" if counts.effects is None else plural(counts.effects, "effect")
+    return Fact(
+        label="Requests, effects",
+        value=(f"{plural(counts.requests, 'request')}, {effects}",),
+        note=(f"{counts.unknown} more may have happened",) if counts.unknown else (),
     )
 
 

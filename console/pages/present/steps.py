@@ -28,7 +28,7 @@ from console.pages.shapes import (
 from console.queries.runs import RunRead
 from reconciliation.states import CaseState
 from runs.models import Attempt, Call, Operation
-from runs.states import OperationState
+from runs.states import RUN_ENDED, OperationState
 
 # Room at the right for what isn't sent yet.
 AHEAD = timedelta(minutes=1)
@@ -37,6 +37,13 @@ BAR_WIDTH_MIN = 6
 # the table's usual width is the "21:51:30Z" of the monospaced digits.
 PERCENT = timescale.WIDTH / 100
 LABEL_PERCENT = 22
+# By whether its result is saved: what a resuming worker does with a call that only reads, and, of a run that
+# has ended, what came of it.
+_READ: Final[dict[bool, Phrase]] = {
+    True: ("the saved result is reused",),
+    False: ("nothing is saved yet; reading is free",),
+}
+_READ_ENDED: Final[dict[bool, Phrase]] = {True: ("its result was saved",), False: ("never read",)}
 _COUNT_NOTES: Final = {
     "skip": "settled, results reused",
     "read": "only read, at no risk",
@@ -115,6 +122,7 @@ def _row(
     scale: timescale.Scale,
 ) -> PlanRow:
     following = str(step.get("next", "wait"))
+    ended = read.run.state in RUN_ENDED
     if operation is None:
         saved = call.result_at is not None
         return PlanRow(
@@ -122,7 +130,7 @@ def _row(
             name=" ".join(naming.words_of(call.tool)).capitalize() or call.tool,
             detail=("read only, ", Code(call.call_id)),
             next=following,  # type: ignore[arg-type]
-            next_why=("the saved result is reused" if saved else "nothing is saved yet; reading is free",),
+            next_why=(_READ_ENDED if ended else _READ)[saved],
             state_badge=Badge(word="Saved", icon="check", tone="green")
             if saved
             else Badge(word="Not read", icon="circle-dashed", tone="grey"),
@@ -135,7 +143,7 @@ def _row(
         name=naming.title_of(operation.tool, amount, step.get("args")),
         detail=(f"{operation.provider_id} · ", Code(operation.pk)),
         next=following,  # type: ignore[arg-type]
-        next_why=_why(following, operation, step),
+        next_why=_why(following, operation, step, ended=ended),
         state=OperationState(operation.state),
         href=_href(read, operation),
         waterfall=_effect_fall(read, call, operation, sent, scale),
@@ -153,7 +161,8 @@ def _href(read: RunRead, operation: Operation) -> str:
     return f"{reverse('effects')}?q={operation.pk}"
 
 
-def _why(following: str, operation: Operation, step: dict[str, Any]) -> Phrase:
+def _why(following: str, operation: Operation, step: dict[str, Any], *, ended: bool) -> Phrase:
+    """What a resuming worker is told of it; of a run that `ended`, what came of it."""
     match OperationState(operation.state):
         case OperationState.READY:
             again = operation.attempts_count
@@ -166,6 +175,8 @@ def _why(following: str, operation: Operation, step: dict[str, Any]) -> Phrase:
         case OperationState.REJECTED:
             return ("the provider’s refusal is reused",)
         case OperationState.ABANDONED:
+            if ended:
+                return (f"given up: {operation.known_effect or 'what became of it is unknown'}",)
             return ("given up; the plan says what is known",)
         case never:
             assert_never(never)

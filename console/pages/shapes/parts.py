@@ -54,7 +54,8 @@ class Counts:
 
     `effects` is None when they can't be counted, and `uncounted` says why: the provider offers no lookup,
     or none has told anything. `carrying_key` is how many of the effects carry our key or reference, None
-    when that can't be told. `on_word`: nothing but two people's word says that there is one.
+    when that can't be told. `on_word`: nothing but two people's word says that there is one. `unknown`:
+    how many more there may be, of operations whose outcome nobody knows.
     """
 
     requests: int
@@ -62,6 +63,7 @@ class Counts:
     carrying_key: int | None = None
     uncounted: str = "can’t be counted"
     on_word: bool = False
+    unknown: int = 0
 
     @property
     def tone(self) -> Tone:

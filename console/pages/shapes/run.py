@@ -22,7 +22,7 @@ from console.pages.shapes.parts import (
 )
 from console.pages.shapes.text import Link, Phrase
 from runs.money import Money
-from runs.states import OperationState, RunState
+from runs.states import RUN_ENDED, OperationState, RunState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,3 +198,8 @@ class RunPage:
     revoke_reason: str = ""
     reason_length_min: int = 0
     errors: tuple[FieldError, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nobody resumes it any more, so that no step has anything to come."""
+        return self.state in RUN_ENDED

@@ -84,7 +84,7 @@ def test_a_paused_run_says_why_and_what_would_let_it_go_on(
 def test_a_run_that_waits_for_a_decision_leads_to_its_case(operator: Client) -> None:
     opened = cases.needs_decision()
     page = page_of(operator, f"/runs/{opened.run.pk}/")
-    assert page.banner.title == ("Paused: the outcome of an effect is unknown",)
+    assert page.banner.title == ("Paused at step 1: the outcome of the €1,240.00 refund is unknown",)
     assert page.banner.action.href == f"/cases/{opened.case_id}/"
 
 
@@ -112,6 +112,22 @@ def test_an_effect_that_nobody_knows_about_isnt_counted_as_none(operator: Client
     cases.needs_decision()
     (row,) = page_of(operator, "/runs/").rows
     assert (row.counts.requests, row.counts.effects) == (1, None)
+    assert _said_of_effects(operator, row.run_id) == ("1 request, effects not known yet", ())
+
+
+def test_one_effect_beside_one_that_nobody_knows_about_is_both_and_never_just_one(operator: Client) -> None:
+    cases.needs_decision()
+    run = _many_steps(factories.TEAM)
+    rows = {row.run_id: row for row in page_of(operator, "/runs/").rows}
+    counts = rows[run.pk].counts
+    assert (counts.effects, counts.unknown) == (1, 1)
+    assert "+ 1 unknown" in " ".join(operator.get("/runs/", secure=True).content.decode().split())
+    assert _said_of_effects(operator, run.pk)[1] == ("1 more may have happened",)
+
+
+def _said_of_effects(operator: Client, run_id: str) -> tuple[str, tuple[str, ...]]:
+    facts = {fact.label: fact for fact in page_of(operator, f"/runs/{run_id}/").facts}
+    return facts["Requests, effects"].value[0], facts["Requests, effects"].note
 
 
 def test_an_effect_that_was_given_up_isnt_counted_as_none(operator: Client) -> None:
@@ -119,6 +135,12 @@ def test_an_effect_that_was_given_up_isnt_counted_as_none(operator: Client) -> N
     decide(operator, opened, "abandon", then="end")
     (row,) = page_of(operator, "/runs/").rows
     assert (row.counts.requests, row.counts.effects, row.counts.uncounted) == (1, None, "not known")
+    assert _said_of_effects(operator, row.run_id) == ("1 request, effects not known", ())
+    # Nobody resumes it any more.
+    text = operator.get(f"/runs/{row.run_id}/", secure=True).content.decode()
+    assert "What came of it</th>" in text
+    assert "At resume" not in text
+    assert 'class="next' not in text
 
 
 def test_pages_of_runs_follow_one_another(operator: Client) -> None:
