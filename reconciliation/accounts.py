@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from django.db import transaction
 
@@ -26,6 +28,19 @@ from reconciliation.providers.base import ReceiptMatch
 from runs.locking import database_now
 from runs.models import ProviderAccount
 
+# What a declaration says of an account's row; the rest of it is the journal's own.
+BROUGHT: Final = (
+    "title",
+    "adapter_version",
+    "endpoint",
+    "region",
+    "credential_fingerprint",
+    "start_within_ms",
+    "request_within_ms",
+    "in_flight_ms",
+    "synced_at",
+)
+
 
 def sync_accounts() -> list[str]:
     """Bring `runs.ProviderAccount` in line with the declarations; returns the slugs. Owns its transaction.
@@ -35,37 +50,42 @@ def sync_accounts() -> list[str]:
     now = database_now()
     with transaction.atomic():
         accounts = effective.all_accounts()
-        made = [account for account in accounts if _bring(account, now=now)]
-        if made:
-            # They may be new to a database whose sending is frozen.
-            place.check_place()
+        _bring(accounts, now=now)
     return [account.slug for account in accounts]
 
 
 def sync_account(account: DeclaredAccount, *, now: datetime) -> None:
     """Bring the journal's row of one account in line with it; needs a transaction."""
-    if _bring(account, now=now):
+    _bring([account], now=now)
+
+
+def _bring(accounts: Sequence[DeclaredAccount], *, now: datetime) -> None:
+    """In one statement, and in the order of the slugs, so that two who bring them wait for each other."""
+    slugs = [account.slug for account in accounts]
+    known = set(ProviderAccount.objects.filter(slug__in=slugs).values_list("slug", flat=True))
+    rows = sorted((_row(account, now=now) for account in accounts), key=lambda row: row.slug)
+    ProviderAccount.objects.bulk_create(
+        rows, update_conflicts=True, unique_fields=["slug"], update_fields=BROUGHT
+    )
+    if known != set(slugs):
+        # Those that were made may be new to a database whose sending is frozen.
         place.check_place()
 
 
-def _bring(account: DeclaredAccount, *, now: datetime) -> bool:
-    """As `sync_account`, but True if the row was made and has still to be held to where we are."""
+def _row(account: DeclaredAccount, *, now: datetime) -> ProviderAccount:
     pin, contract = account.pin, account.contract
-    _, made = ProviderAccount.objects.update_or_create(
+    return ProviderAccount(
         slug=account.slug,
-        defaults={
-            "title": account.title,
-            "adapter_version": pin.adapter,
-            "endpoint": pin.endpoint,
-            "region": pin.region,
-            "credential_fingerprint": pin.credential_fingerprint,
-            "start_within_ms": contract.start_within_ms,
-            "request_within_ms": contract.request_within_ms,
-            "in_flight_ms": contract.in_flight_bound_ms,
-            "synced_at": now,
-        },
+        title=account.title,
+        adapter_version=pin.adapter,
+        endpoint=pin.endpoint,
+        region=pin.region,
+        credential_fingerprint=pin.credential_fingerprint,
+        start_within_ms=contract.start_within_ms,
+        request_within_ms=contract.request_within_ms,
+        in_flight_ms=contract.in_flight_bound_ms,
+        synced_at=now,
     )
-    return made
 
 
 _UNDECLARED = "undeclared"
