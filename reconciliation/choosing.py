@@ -6,9 +6,11 @@ evidence, and judged by what the latest look shows: the same answer again makes 
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from reconciliation.facts import Facts, SeenReceipt
+from reconciliation.providers.base import ReceiptState
 from runs.models import Evidence, Operation
 from runs.refusals import Invalid
 
@@ -56,16 +58,38 @@ def references_of(operation: Operation, evidence_id: str) -> set[str]:
     return {one for one in named | {evidence.reference} if one}
 
 
-def why_not_chosen(receipt: SeenReceipt) -> str:
-    """Why this receipt can't confirm by one person; "" if nothing about it stands against that."""
+def why_not_chosen(receipt: SeenReceipt, record: Mapping[str, Any] | None = None) -> str:
+    """Why this receipt can't confirm by one person; "" if nothing about it stands against that.
+
+    `record` is the provider's record of it, as a lookup or a match keeps it: with it, no reason is named that
+    doesn't hold.
+    """
     if receipt.confirmed_other:
         return (
             f"Receipt {receipt.reference} has confirmed operation {receipt.confirmed_other} already, and one"
             " receipt confirms one operation."
         )
     if not receipt.matches:
-        return (
-            f"Receipt {receipt.reference} doesn’t carry our key or reference, isn’t final, or differs from"
-            " the payload."
-        )
+        return f"Receipt {receipt.reference} {against(record)}."
     return ""
+
+
+def against(record: Mapping[str, Any] | None) -> str:
+    """What stands against a record that doesn't match, as it goes on a sentence about it."""
+    known = record or {}
+    holds = [
+        words
+        for name, words in _AGAINST.items()
+        if name in known and known[name] not in (True, ReceiptState.SUCCEEDED.value)
+    ]
+    if not holds:
+        return "doesn’t match: one that does carries our key or reference, is final, and equals the payload"
+    *first, last = holds
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+_AGAINST: Final = {
+    "named": "doesn’t carry our key or reference",
+    "state": "isn’t a final success",
+    "same": "differs from the payload",
+}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from reconciliation import making_absent_rules
 from reconciliation.conclusions import matching_references
@@ -15,6 +16,12 @@ from reconciliation.states import Action, CaseKind, CaseState, Permission, Truth
 from runs.states import OPERATION_SETTLED, AttemptOutcome
 
 _LOCKED, _ALLOWED, _SECOND = Permission.LOCKED, Permission.ALLOWED, Permission.SECOND_PERSON
+NO_MATCH: Final = "No matching receipt is on record."
+# What whoever decides can do about it.
+GIVE_ONE: Final = (
+    "Give the provider's record of it: if it carries our key or reference and matches the payload, one "
+    "person is enough; without one it takes a second person."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,12 +126,8 @@ def _confirm(facts: Facts) -> ActionStatus:
             "What the provider shows differs from what was intended; accepting that takes a second person."
         )
     else:
-        sentence = (
-            "No matching receipt is on record. Give the provider's record of it: if it carries our key or "
-            "reference and matches the payload, one person is enough; without one it takes a second person."
-        )
         return ActionStatus(
-            action=Action.CONFIRM, permission=_SECOND, sentence=sentence, receipt_unlocks=True
+            action=Action.CONFIRM, permission=_SECOND, sentence=f"{NO_MATCH} {GIVE_ONE}", receipt_unlocks=True
         )
     return ActionStatus(action=Action.CONFIRM, permission=_SECOND, sentence=sentence)
 

@@ -106,7 +106,7 @@ def _renewal_facts(held: Held, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _renewal_title(parameters: Mapping[str, Any]) -> str:
-    return f"Renew the run's approval until {_until(parameters):%Y-%m-%d %H:%M} UTC"
+    return f"Renew the run’s approval until {_until(parameters):%Y-%m-%d %H:%M} UTC"
 
 
 def _renew(held: Held, consent: Consent) -> None:

@@ -7,6 +7,7 @@ answers with the sign-in form and carries the typed fields through it (`drafts`)
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, Concatenate, Final, Literal, ParamSpec, cast
 
@@ -65,7 +66,10 @@ def shell_of(request: HttpRequest) -> Shell:
     match = request.resolver_match
     name = (match.url_name or "") if match else ""
     section: Literal["queue", "runs", "approvals", "effects", "providers", ""] = ""
-    if name == "queue" or name.startswith(("case", "bulk")):
+    if name == "case_report":
+        # It is reached from the history, and is of it.
+        section = "effects"
+    elif name == "queue" or name.startswith(("case", "bulk")):
         section = "queue"
     elif name.startswith("run"):
         section = "runs"
@@ -84,6 +88,7 @@ def shell_of(request: HttpRequest) -> Shell:
         viewer=viewer_of(request),
         administers=isinstance(user, Person) and access.may(user, Deed.ADMINISTER),
         section=section,
+        now=datetime.now(UTC),
         times="own" if request.COOKIES.get(TIMES_COOKIE) == "own" else "utc",
         no_team=getattr(request, "teams", None) == (),
         # Asked for only where the navigation is shown: a fragment has none.

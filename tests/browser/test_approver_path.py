@@ -90,7 +90,7 @@ def test_an_approver_reads_shows_who_it_is_approves_and_goes_on_by_keyboard_alon
     expect(page.get_by_role("navigation", name="Primary")).to_contain_text("5 waiting for you")
     rows = page.locator("[data-row]")
     expect(rows).to_have_count(5)
-    expect(rows.first).to_contain_text("Renew the run's approval")
+    expect(rows.first).to_contain_text("Renew the run’s approval")
     accessible(page)
     fits_a_phone(page)
 
@@ -125,7 +125,7 @@ def test_an_approver_reads_shows_who_it_is_approves_and_goes_on_by_keyboard_alon
 
     reach(page, "Next request")
     page.keyboard.press("Enter")
-    expect(page.get_by_role("heading", level=1)).to_contain_text("Renew the run's approval")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Renew the run’s approval")
 
 
 @pytest.mark.timeout(240)

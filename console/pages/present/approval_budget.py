@@ -169,7 +169,11 @@ def told_held(read: ApprovalRead) -> Told:
         approve=f"Approve freeing {format_money(amount)}",
         content=(
             Fact(label="Frees", value=(amount,)),
-            Fact(label="Held by", value=case, note=(str(facts.get("known_effect", "")),)),
+            Fact(
+                label="Held by",
+                value=case,
+                note=(f"· {facts.get('known_effect') or 'what became of it is unknown'}",),
+            ),
             Fact(label="Run", value=run_link(run)),
             Fact(label="Rests on", value=("evidence ", Code(short(facts.get("evidence"))))),
         ),

@@ -14,6 +14,7 @@ from console.pages.shapes import Banner, Code, Consequence, Fact, Phrase, Strong
 from console.queries.approvals import ApprovalRead
 from reconciliation.approval_models import ApprovalKind
 from reconciliation.foreseeing import Choices
+from reconciliation.permissions import GIVE_ONE
 from reconciliation.providers.redaction import Redactor
 from reconciliation.revealing import redactor_of
 from reconciliation.states import Action
@@ -88,7 +89,7 @@ def _decision_content(
                 f"case version {facts.get('case_version')}, evidence ",
                 Code(short(facts.get("evidence_digest"))),
             ),
-            note=(f"{plural(int(facts.get('attempts') or 0), 'request')} sent so far",),
+            note=(f"· {plural(int(facts.get('attempts') or 0), 'request')} sent so far",),
         ),
     ]
     return tuple(shown)
@@ -124,7 +125,9 @@ def _money_words(read: ApprovalRead) -> Phrase:
 
 def _risk(read: ApprovalRead, kind: ApprovalKind) -> Banner | None:
     """What could go wrong, before anything else: where two people are asked, one of these is why."""
-    why, noun, money = str(read.parameters.get("why_two", "")), _noun(read), _money_words(read)
+    # What whoever asks could give instead is nothing that an approver can do.
+    why = str(read.parameters.get("why_two", "")).replace(f" {GIVE_ONE}", "")
+    noun, money = _noun(read), _money_words(read)
     if kind is ApprovalKind.RETRY:
         return Banner(
             title=("The provider may treat this as a new request.",),

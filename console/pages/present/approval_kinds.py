@@ -59,7 +59,7 @@ def _renewal(read: ApprovalRead) -> Told:
             released(run, others),
             Consequence(
                 icon="triangle-alert",
-                text=("Whatever this run still sends until then is sent under your approval.",),
+                text=("Whatever this run still sends until ", until_at, " is sent under your approval."),
             ),
         ),
         if_refused=(

@@ -165,20 +165,23 @@ def _plan(read: ApprovalRead, title: str, *, moved: bool) -> Outcome:
             waits += 1
     said = [
         Consequence(
-            icon="skip-forward", text=(f"{plural(settled, 'step')} on record skipped, never repeated",)
+            icon="skip-forward", text=(f"{plural(settled, 'step')} on record to be skipped, never repeated",)
         )
     ]
     if reads:
-        said.append(Consequence(icon="eye", text=(f"{plural(reads, 'read')} made",)))
+        said.append(Consequence(icon="eye", text=(f"{plural(reads, 'read')} to be made",)))
     if send:
         said.append(
             Consequence(
-                icon="send", text=(f"{plural(send, 'effect')} decided already, sent with the stored key",)
+                icon="send",
+                text=(f"{plural(send, 'effect')} decided already, to be sent with the stored key",),
             )
         )
     if waits:
         said.append(
-            Consequence(icon="hourglass", bad=moved, text=(f"{plural(waits, 'outcome')} looked up first",))
+            Consequence(
+                icon="hourglass", bad=moved, text=(f"{plural(waits, 'outcome')} to be looked up first",)
+            )
         )
     said.append(
         Consequence(

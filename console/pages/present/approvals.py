@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 from urllib.parse import urlencode
@@ -37,6 +37,7 @@ from console.pages.shapes import (
     Tab,
 )
 from console.pages.shapes.approval import (
+    AmountRow,
     AnswerForm,
     ApprovalListPage,
     ApprovalPage,
@@ -244,6 +245,7 @@ def approval_page(
     told = told_of(read)
     own = asker.owns(approval.requester, approval.requester_principal)
     waits = approval.state == ApprovalState.REQUESTED and approval.expires_at > read.now
+    stands = approval.state in APPROVAL_OPEN and not _over(read)
     state = STATES[ApprovalState.EXPIRED] if _over(read) else STATES[approval.state]
     reason_codes = {str(code): label for code, label in REASON_LABELS.items()}
     may_answer = waits and not own and not why_not
@@ -273,6 +275,8 @@ def approval_page(
         answered_by=_answerer(approval, read.names),
         answered_at=approval.answered_at,
         answer_word="refused" if approval.state == ApprovalState.REFUSED else "approved",
+        answer="" if waits else approval.comment or approval.voided_because,
+        stands=stands,
         viewer=Actor(name=viewer_name, is_person=True),
         banner=banner or _state_banner(read, own=own),
         warning=told.warning if waits else None,
@@ -282,7 +286,7 @@ def approval_page(
         own=_own(read, key=key, typed=typed) if waits and own else None,
         closed=() if may_answer or (waits and own) else _closed(read, waits=waits, why_not=why_not),
         said=_said(read),
-        amounts=told.amounts,
+        amounts=told.amounts if stands else _over_amounts(told.amounts, approval.state),
         bar=told.bar,
         versions=told.versions,
         plans=told.plans,
@@ -365,7 +369,13 @@ def _closed(read: ApprovalRead, *, waits: bool, why_not: str) -> Phrase:
         return (why_not,)
     if read.approval.state == ApprovalState.APPROVED and not _over(read):
         return ("It is approved. It is carried out once, if everything still stands then.",)
-    return ("It has ended, so there is nothing to answer. Nothing can be done with it any more.",)
+    return ("It has ended, so nothing can be answered any more.",)
+
+
+def _over_amounts(rows: tuple[AmountRow, ...], state: str) -> tuple[AmountRow, ...]:
+    """The run's money as it was told, of a request that has ended: nothing of it is "now" or to come."""
+    names = ("Before", "As approved" if state in _CONSENTED else "As it would have been")
+    return tuple(replace(row, name=name) for row, name in zip(rows, names, strict=False))
 
 
 def _content_title(approval: ApprovalRequest, *, waits: bool) -> str:

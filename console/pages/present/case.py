@@ -38,7 +38,7 @@ from console.queries.cases import CaseRead
 from reconciliation.permissions import ActionStatus
 from reconciliation.questions import Answer
 from reconciliation.revealing import payload_part, redactor_of
-from reconciliation.states import Action, CaseKind, CaseState, Permission, Truth
+from reconciliation.states import Action, CaseKind, CaseState, Need, Permission, Truth
 from runs.canonical import parse
 from runs.keys import key_words
 from runs.money import Money, format_money
@@ -62,6 +62,9 @@ def question_in(read: CaseRead) -> str:
     if read.case.kind == CaseKind.CONFLICT and settled and read.case.state != CaseState.RESOLVED:
         about = f" of {format_money(amount)}" if amount is not None else ""
         return f"What is to become of the extra {naming.noun_of(tool)}{about}?"
+    if read.case.need == Need.SEVERAL and not settled:
+        about = f" of {format_money(amount)}" if amount is not None else ""
+        return f"Which {naming.noun_of(tool)}{about} is the one that was intended?"
     return naming.question_of(tool, amount, payload)
 
 
@@ -106,6 +109,7 @@ def case_page(
         case_id=case.pk,
         question=question_in(read),
         state=state_badge(read),
+        is_conflict=case.kind == CaseKind.CONFLICT,
         subject=_subject(read),
         operation_id=operation.pk,
         run_id=run.pk,
@@ -189,8 +193,12 @@ def _keyfacts(read: CaseRead) -> tuple[Fact, ...]:
         facts.append(Fact(label="Resolved", value=(case.resolved_at,)))
         facts.append(Fact(label="It took", value=(wording.span(case.resolved_at - case.opened_at),)))
         return tuple(facts)
-    since = operation.first_sent_at or case.opened_at
-    facts.append(Fact(label="Outcome unknown for", value=(wording.span(read.now - since),)))
+    if case.kind == CaseKind.CONFLICT:
+        # That there is an effect is known; what is to become of it isn't.
+        facts.append(Fact(label="Open for", value=(wording.span(read.now - case.opened_at),)))
+    else:
+        since = operation.first_sent_at or case.opened_at
+        facts.append(Fact(label="Outcome unknown for", value=(wording.span(read.now - since),)))
     if case.state not in (CaseState.NEEDS_DECISION, CaseState.LOOKING_UP):
         # Nobody is asked: it was decided, or it is the second person's turn, whose request ends by itself.
         return tuple(facts)
@@ -229,7 +237,9 @@ def question_view(answer: Answer, actions: tuple[ActionStatus, ...], *, settled:
 def summary_of_answers(answers: tuple[Answer, ...], *, settled: bool) -> str:
     asked = [one for one in answers if answer_shown(one, settled=settled) != "settled"]
     counted = [(truth, sum(1 for one in asked if one.truth is truth)) for truth in Truth]
-    words = ", ".join(f"{number} {truth}" for truth, number in counted if number)
+    # Once it is settled, whether anything may still be sent is asked no more.
+    told = [*counted, ("settled", len(answers) - len(asked))]
+    words = ", ".join(f"{number} {truth}" for truth, number in told if number)
     limited = not settled and any(truth is not Truth.YES and number for truth, number in counted)
     return f"{words}. Every “no” or “unknown” limits what you can do." if limited else f"{words}."
 

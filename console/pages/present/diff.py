@@ -24,7 +24,7 @@ _ABSENT: Final = "Not shown"
 
 def diffs_of(read: CaseRead) -> tuple[DiffView, ...]:
     """One comparison for each record that is on record: of the latest telling look, else of reports."""
-    records = [(one, evidence) for one, evidence in _records(read) if one.get("comparisons")]
+    records = [(one, evidence) for one, evidence in records_shown(read) if one.get("comparisons")]
     shown = tuple(_diff(read, one, f"{one.get('reference', '')} · {source}") for one, source in records)
     if len(shown) < 2:
         return shown
@@ -36,7 +36,8 @@ def diffs_of(read: CaseRead) -> tuple[DiffView, ...]:
     )[:RECORDS_MAX]
 
 
-def _records(read: CaseRead) -> list[tuple[dict[str, Any], str]]:
+def records_shown(read: CaseRead) -> list[tuple[dict[str, Any], str]]:
+    """The records that are compared, each with the evidence that holds it."""
     if read.lookup is not None:
         shown = [(one, read.lookup.evidence_id) for one in records_of(read.lookup)]
         if shown:
@@ -121,7 +122,7 @@ def _standing(read: CaseRead, record: dict[str, Any]) -> tuple[str, Phrase]:
     if confirm is None or not known or read.case.state == CaseState.RESOLVED:
         return "", ()
     receipt = next((one for one in known if one.matches), known[0])
-    why = why_not_chosen(receipt)
+    why = why_not_chosen(receipt, record)
     match confirm.permission:
         case Permission.LOCKED:
             return "lock", (Strong("It can’t be chosen now. "), why or confirm.sentence)
@@ -134,7 +135,9 @@ def _standing(read: CaseRead, record: dict[str, Any]) -> tuple[str, Phrase]:
         case Permission.ALLOWED:
             return "lock", (Strong("It can’t be chosen. "), why)
         case Permission.SECOND_PERSON:
-            return "users", (Strong("Choosing it takes a second person. "), why or confirm.sentence)
+            # The rules' own sentence says that it does.
+            two = (Strong("Choosing it takes a second person. "), why)
+            return "users", two if why else (confirm.sentence,)
 
 
 def _row(compared: dict[str, Any]) -> DiffRow:

@@ -97,7 +97,7 @@ def _chips(entries: Entries, address: HistoryAddress) -> tuple[Tab, ...]:
             label=preset.label,
             href=address.href(show=str(mark)),
             current=mark is asked.mark,
-            count=_capped(entries.frame.counts.get(mark, 0)) if mark is not Mark.PEOPLE else "",
+            count=_counted(entries, mark) if mark is not Mark.PEOPLE else "",
             hot=preset.bad and entries.frame.counts.get(mark, 0) > 0,
         )
         for mark, preset in PRESETS.items()
@@ -105,10 +105,19 @@ def _chips(entries: Entries, address: HistoryAddress) -> tuple[Tab, ...]:
     return (everything, *marks)
 
 
+def _counted(entries: Entries, mark: Mark) -> str:
+    return "?" if _is_unfiled(entries) else _capped(entries.frame.counts.get(mark, 0))
+
+
+def _is_unfiled(entries: Entries) -> bool:
+    """Whether none of what is on record was looked through: then there being no exception isn't known."""
+    return entries.frame.through_at is None and bool(entries.frame.latest_leaf)
+
+
 def _exceptions(entries: Entries) -> str:
     """How many there are to look at, of how many kinds: what an auditor opens the page for."""
     found = [count for mark, count in entries.frame.counts.items() if mark is not Mark.PEOPLE and count]
-    if entries.frame.through_at is None and entries.frame.latest_leaf:
+    if _is_unfiled(entries):
         return "not looked through yet"
     if not found:
         return "none"
@@ -182,7 +191,7 @@ def _empty(entries: Entries, address: HistoryAddress) -> EmptyState:
     if asked.mark is not None:
         narrowed = len(address.words) > 1
         through = entries.frame.through_at
-        if through is None and entries.frame.latest_leaf:
+        if _is_unfiled(entries):
             return EmptyState(
                 title=f"{PRESETS[asked.mark].label}: not looked through yet",
                 text="Entries are looked through soon after they are recorded, and so far none has been:"
@@ -229,7 +238,7 @@ def _filters(entries: Entries, address: HistoryAddress) -> tuple[Filter, ...]:
                 name=name,
                 label=f"{label} (UTC)",
                 value=address.words.get(name, ""),
-                placeholder="2026-11-29 18:40",
+                placeholder="YYYY-MM-DD HH:MM",
                 input_type="text",
             )
             for name, label in (("from", "From"), ("until", "Until"))

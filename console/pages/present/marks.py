@@ -9,13 +9,16 @@ from console.pages.shapes import Actor, Answer, Badge, Counts, KeyWindow, Tone
 from console.queries.people import Names
 from reconciliation.contracts import Contract, WindowKind
 from reconciliation.facts import Facts
+from reconciliation.models import Case
+from reconciliation.providers.base import FindingKind
 from reconciliation.questions import Answer as QuestionAnswer
 from reconciliation.questions import key_protection
-from reconciliation.states import Need, Resolution, Truth
+from reconciliation.states import CaseKind, Need, Resolution, Truth
 from runs.actors import ActorKind
+from runs.models import Operation
 from runs.money import Money
 from runs.refusals import Refusal
-from runs.states import PauseReason
+from runs.states import OperationState, PauseReason
 
 # A window that ends sooner than this is red, sooner than an hour amber: time for one look, one decision.
 URGENT: Final = timedelta(minutes=20)
@@ -68,6 +71,27 @@ RESOLUTIONS: Final[dict[Resolution, Badge]] = {
 def actor_of(names: Names, kind: str, actor: str, *, known_as: str = "") -> Actor:
     """Somebody as a page shows them."""
     return Actor(name=names.of(kind, actor, known_as=known_as), is_person=kind == ActorKind.PERSON)
+
+
+# How an effect is told that an answer or a notice speaks of, without a record that could be counted.
+AT_LEAST_ONE: Final = "at least 1"
+# Records that look alike and carry nothing of ours are no count of effects.
+ALIKE: Final = "not known"
+
+
+def counts_in_row(case: Case, operation: Operation, *, told: bool, has_lookup: bool) -> Counts:
+    """What the case's page counts, from what a row of a list knows: it reads no evidence."""
+    requests, seen = operation.attempts_count, case.effects_seen
+    if case.kind == CaseKind.CONFLICT and operation.state == OperationState.CONFIRMED and seen < 2:
+        # A receipt confirmed it, and something else came: whether of another effect is for a person.
+        return Counts(requests=requests, effects=None, uncounted=AT_LEAST_ONE)
+    if case.kind == CaseKind.CONFLICT and not seen and operation.state != OperationState.SENT_UNKNOWN:
+        seen = 1
+    if case.resolution == Resolution.CONFIRMED:
+        seen = max(seen, 1)
+    if case.finding == FindingKind.CANDIDATE and not seen:
+        return Counts(requests=requests, effects=None, uncounted=ALIKE)
+    return counts_of(requests, seen, told=told, has_lookup=has_lookup, carrying=None)
 
 
 def counts_of(requests: int, effects: int, *, told: bool, has_lookup: bool, carrying: int | None) -> Counts:

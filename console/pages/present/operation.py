@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -18,6 +19,7 @@ from console.pages.present.jsons import part_view
 from console.pages.present.marks import FINDINGS, RESOLUTIONS, actor_of, amount_of, plural
 from console.pages.present.panel import TITLES
 from console.pages.present.timeline import event_of, leaf_digest, text_of, title_of
+from console.pages.present.verdict import NOT_FOUND
 from console.pages.shapes import Badge, Banner, Code, Fact, JsonView, Link, Part, Phrase, Tone
 from console.pages.shapes.history import (
     HistoryItem,
@@ -33,7 +35,9 @@ from reconciliation.models import Case
 from reconciliation.retrospect import Known
 from reconciliation.revealing import payload_part, redactor_of
 from reconciliation.states import REASON_LABELS, Action, CaseKind, Permission, ReasonCode, Resolution
+from runs.canonical import parse
 from runs.models import AuditLeaf, Evidence, Operation
+from runs.refusals import Refusal
 from runs.states import Reservation
 
 _VALUE_LENGTH_MAX: Final = 400
@@ -85,7 +89,10 @@ def operation_page(
 def title_of_operation(operation: Operation) -> str:
     """The operation's name."""
     amount = amount_of(operation.amount_currency, operation.amount_minor)
-    return naming.title_of(operation.tool, amount)
+    payload: object = None
+    with suppress(Refusal):
+        payload = parse(bytes(operation.payload))
+    return naming.title_of(operation.tool, amount, payload)
 
 
 def payload_of(operation: Operation, cases: Iterable[Case]) -> JsonView:
@@ -157,7 +164,7 @@ def items_of(
 
 
 def _elapsed(passed: timedelta) -> str:
-    return f"{wording.span(passed)} later" if passed >= timedelta(seconds=1) else "at once"
+    return f"{wording.span(passed)} later" if passed >= timedelta(seconds=1) else "same second"
 
 
 def _item(leaf: AuditLeaf, operation: Operation, names: Names) -> HistoryItem:
@@ -219,7 +226,7 @@ _STANDINGS: Final = {
 def known_page(known: Known, *, names: Names, now: datetime) -> KnownPage:
     """What was known at a decision."""
     decision, operation = known.decision, known.operation
-    title, icon, tone, text = _verdict(known)
+    title, icon, tone, text, still_open = _verdict(known)
     assessment = known.judged.assessment
     later = "Nothing came with the decision or after it."
     if known.later_count:
@@ -236,6 +243,7 @@ def known_page(known: Known, *, names: Names, now: datetime) -> KnownPage:
         verdict_title=title,
         verdict_icon=icon,
         verdict_tone=tone,
+        verdict_open=still_open,
         verdict_text=text,
         questions=tuple(question_view(one, assessment.actions, settled=False) for one in assessment.answers),
         questions_summary=summary_of_answers(assessment.answers, settled=False),
@@ -311,19 +319,23 @@ def _decided(known: Known, names: Names) -> Iterable[Fact]:
         yield Fact(label="Entry", value=(Link(str(known.entry), entry_href(known.entry)),))
 
 
-def _verdict(known: Known) -> tuple[str, str, Tone, Phrase]:
+def _verdict(known: Known) -> tuple[str, str, Tone, Phrase, bool]:
     lookup = known.lookup
     if known.case.kind == CaseKind.CONFLICT:
-        return "The evidence contradicted itself", "git-compare", "red", (known.case.opened_because,)
+        return "The evidence contradicted itself", "git-compare", "red", (known.case.opened_because,), False
     if lookup is None:
         text = "Nothing that a lookup told was on record."
-        return "No lookup had told anything", "scan-search", "amber", (text,)
+        return "No lookup had told anything", "scan-search", "amber", (text,), True
     shown = FINDINGS.get(lookup.finding)
     title = shown.word if shown is not None else lookup.finding
+    if lookup.finding == "not_found":
+        title = NOT_FOUND
     if lookup.finding == "not_found" and lookup.proof == "absence":
         title = "Not found, and here that is proof"
     text_parts: Phrase = (f"Lookup {lookup.number} at ", lookup.asked_at, ": ", lookup.summary)
-    return title, shown.icon if shown else "scan-search", shown.tone if shown else "grey", text_parts
+    if shown is None:
+        return title, "scan-search", "grey", text_parts, False
+    return title, shown.icon, shown.tone, text_parts, shown.open
 
 
 def evidence_item(evidence: Evidence, case_id: str) -> KnownEvidence:

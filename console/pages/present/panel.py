@@ -7,6 +7,7 @@ from typing import Final
 from django.urls import reverse
 
 from console.pages.forms import GIVEN, WITHOUT, DecisionForm
+from console.pages.present.diff import records_shown
 from console.pages.present.marks import RESOLUTIONS, actor_of, window_of
 from console.pages.present.outcomes import consequences_in, in_words, last_word, run_in_words
 from console.pages.shapes import (
@@ -35,6 +36,7 @@ from console.queries.cases import CaseRead
 from reconciliation.approval_checks import COMMENT_LENGTH_MIN
 from reconciliation.approval_models import ApprovalKind, ApprovalRequest, ApprovalState
 from reconciliation.asked import REASON_LENGTH_MIN, THEN_IS_SAID, ActionLocked, require_console_may_send
+from reconciliation.choosing import against
 from reconciliation.conclusions import matching_references
 from reconciliation.foreseeing import Choices
 from reconciliation.making_absent_rules import under_way, under_way_sentence
@@ -295,8 +297,9 @@ def _of_two(read: CaseRead, status: ActionStatus, form: DecisionForm) -> list[Op
         )
     chosen = form["receipt"].partition("/")[2]
     shown = {one.reference: one for one in read.judged.facts.receipts if not one.confirmed_other}
+    records = {str(record.get("reference", "")): record for record, _ in records_shown(read)}
     for number, one in enumerate(shown.values(), start=1):
-        differs = "" if one.matches else "; it isn’t ours by key and reference, isn’t final, or differs"
+        differs = "" if one.matches else f"; it {against(records.get(one.reference))}"
         options.append(
             Option(
                 value=f"{one.evidence_id}/{one.reference}",

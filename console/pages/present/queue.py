@@ -22,7 +22,7 @@ from console.pages.present.marks import (
     amount_of,
     answer_shown,
     capped,
-    counts_of,
+    counts_in_row,
     plural,
     window_of,
 )
@@ -214,13 +214,7 @@ def _row(row: Row, now: datetime) -> QueueRow:
         context=_context(row),
         operation_id=operation.pk,
         shows=shows_of(row),
-        counts=counts_of(
-            operation.attempts_count,
-            case.effects_seen,
-            told=told,
-            has_lookup=overview.contract.has_lookup,
-            carrying=None,
-        ),
+        counts=counts_in_row(case, operation, told=told, has_lookup=overview.contract.has_lookup),
         answers=_answers(row),
         waiting_since=case.resolved_at or case.opened_at,
         window=window_of(overview.facts, overview.contract, now=now),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.urls import reverse
@@ -91,7 +91,7 @@ def report_page(
         printed=f"As of {wording.full(read.now)}, by the database’s clock, for {viewer_name}.",
         proof=PROOF,
         facts=_facts(read),
-        verdict=verdict_of(read, may_look_up=False, why_not=""),
+        verdict=_on_paper(verdict_of(read, may_look_up=False, why_not="")),
         questions=tuple(
             question_view(one, assessment.actions, settled=settled) for one in assessment.answers
         ),
@@ -110,10 +110,21 @@ def report_page(
             NoteOnPaper(at=one.made_at, who=one.actor_name, text=one.text)
             for one in sorted(read.notes.values(), key=lambda note: note.made_at)
         ),
-        items=items_of(leaves, operation, read.names),
+        items=tuple(_said_once(one) for one in items_of(leaves, operation, read.names)),
         payload=payload_of(operation, [case]),
         cut=cut,
     )
+
+
+def _on_paper(verdict: VerdictView) -> VerdictView:
+    """With every time in full: paper is read on another day."""
+    text = tuple(wording.full(part) if isinstance(part, datetime) else part for part in verdict.text)
+    return replace(verdict, text=text)
+
+
+def _said_once(item: HistoryItem) -> HistoryItem:
+    """Without the value that is quoted as its reason already."""
+    return replace(item, moved=tuple(one for one in item.moved if one.after != item.reason))
 
 
 def _facts(read: CaseRead) -> tuple[Fact, ...]:

@@ -180,7 +180,7 @@ def _intent(read: CaseRead) -> TimelineItem:
 
 def _again(repeats: int) -> TimelineItem:
     return TimelineItem(
-        title=f"{plural(repeats, 'more look')}, the same answer",
+        title=f"{plural(repeats, 'more lookup')}, the same answer",
         icon="history",
         at=None,
         when_text="then",
@@ -195,7 +195,7 @@ def with_elapsed(items: Iterable[TimelineItem]) -> Iterable[TimelineItem]:
         if item.at is not None and before is not None and item.at - before >= timedelta(seconds=1):
             yield replace(item, elapsed=f"{wording.span(item.at - before)} later")
         elif item.at is not None and before is not None:
-            yield replace(item, elapsed="at once")
+            yield replace(item, elapsed="same second")
         else:
             yield item
         before = item.at or before
@@ -362,9 +362,7 @@ def _next(read: CaseRead) -> tuple[TimelineItem, ...]:
 
 
 def _to_come(title: str, icon: str, text: Phrase) -> TimelineItem:
-    return TimelineItem(
-        title=title, icon=icon, at=None, when_text="Next", next=True, text=text
-    )
+    return TimelineItem(title=title, icon=icon, at=None, when_text="Next", next=True, text=text)
 
 
 def note_of(read: CaseRead) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from django.urls import reverse
 
-from console.pages.present.marks import FINDINGS, RESOLUTIONS, counts_of, plural
+from console.pages.present.marks import ALIKE, FINDINGS, RESOLUTIONS, counts_of, plural
 from console.pages.shapes import Badge, Code, Counts, Phrase, Since, Strong, Tone, Until, VerdictView
 from console.queries.cases import CaseRead
 from console.templatetags.recourse import state_of
@@ -17,6 +18,7 @@ from reconciliation.states import CaseKind, CaseState, Need, Resolution
 from runs.journal.freezing import FORGOTTEN_SENDER
 from runs.states import MatchedBy, OperationState
 
+NOT_FOUND: Final = "Not found, which proves nothing"
 _TITLES: Final = {
     "found": "It is at the provider, and it matches",
     "candidate": "Something alike was found; only a person can tell whether it is this",
@@ -24,7 +26,7 @@ _TITLES: Final = {
     "refused": "One request ended without effect",
     "mismatch": "A receipt was found for a different payload",
     "several": "More than one effect carries our key",
-    "not_found": "Not found, which proves nothing",
+    "not_found": NOT_FOUND,
 }
 _MATCHED: Final = {
     MatchedBy.KEY: "carries our key and matches the payload",
@@ -69,13 +71,22 @@ def counts_in(read: CaseRead) -> Counts:
     if _on_word(read) and len(named) == 1 and read.case.effects_seen <= 1:
         # No record of it was ever seen, so whether it carries our key is no question.
         return Counts(requests=requests, effects=1, on_word=True)
-    return counts_of(
+    confirmed = read.receipt.reference if read.receipt is not None else ""
+    alike = [reference for reference, ours in named.items() if not ours and reference != confirmed]
+    known = max(len(named) - len(alike), read.case.effects_seen)
+    if read.case.kind == CaseKind.CONFLICT and read.operation.state != OperationState.SENT_UNKNOWN:
+        # What opened it was an effect, though no record of it may have come.
+        known = max(known, 1)
+    if alike and not known:
+        return Counts(requests=requests, effects=None, uncounted=ALIKE, alike=len(alike))
+    counts = counts_of(
         requests,
-        max(len(named), read.case.effects_seen),
+        known,
         told=read.lookup is not None,
         has_lookup=has_lookup,
-        carrying=sum(named.values()) if named else None,
+        carrying=sum(named.values()) if known and len(named) - len(alike) == known else None,
     )
+    return replace(counts, alike=len(alike))
 
 
 def _on_word(read: CaseRead) -> bool:

@@ -196,6 +196,10 @@ class ApprovalPage:
     answered_by: Actor | None = None
     answered_at: datetime | None = None
     answer_word: str = ""
+    # What was said with the answer, or why it ended without one.
+    answer: str = ""
+    # Whether it can still come to anything: it waits, or is approved and not carried out yet.
+    stands: bool = True
     viewer: Actor | None = None
     banner: Banner | None = None
     warning: Banner | None = None

@@ -434,6 +434,7 @@ class CasePage:
     note: NoteForm | None = None
     attach: AttachForm | None = None
     snooze: SnoozeView | None = None
+    is_conflict: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -189,6 +189,7 @@ class KnownPage:
     verdict_title: str
     verdict_icon: str
     verdict_tone: Tone
+    verdict_open: bool
     verdict_text: Phrase
     questions: tuple[QuestionView, ...]
     questions_summary: str

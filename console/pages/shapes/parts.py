@@ -54,8 +54,9 @@ class Counts:
 
     `effects` is None when they can't be counted, and `uncounted` says why: the provider offers no lookup,
     or none has told anything. `carrying_key` is how many of the effects carry our key or reference, None
-    when that can't be told. `on_word`: nothing but two people's word says that there is one. `unknown`:
-    how many more there may be, of operations whose outcome nobody knows.
+    when that can't be told; `alike` is how many records besides may be ours. `on_word`: nothing but two
+    people's word says that there is one. `unknown`: how many more there may be, of operations whose outcome
+    nobody knows.
     """
 
     requests: int
@@ -63,6 +64,7 @@ class Counts:
     carrying_key: int | None = None
     uncounted: str = "can’t be counted"
     on_word: bool = False
+    alike: int = 0
     unknown: int = 0
 
     @property

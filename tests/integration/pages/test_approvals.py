@@ -213,7 +213,9 @@ def test_a_version_shows_what_differs_and_the_plan_under_each(
         "Under version 6",
         "Under version 7" if move else "Under another version",
     ]
-    assert "1 effect decided already" in text_of(ines.get(f"/approvals/{made.pk}/"))
+    assert "1 effect decided already, to be sent with the stored key" in text_of(
+        ines.get(f"/approvals/{made.pk}/")
+    )
 
 
 def hold_for_version(claimed: Claimed) -> None:
@@ -246,7 +248,9 @@ def test_an_effect_on_two_peoples_word_is_told_as_that_and_not_as_one_without_ou
     opened = cases.needs_decision(Effect(provider="sandbox-courier"))
     assert decide(jonas, opened, "confirm", receipt="without").status_code == 302
     made = ApprovalRequest.objects.get()
-    assert "What would be consented to" in text_of(ines.get(f"/approvals/{made.pk}/"))
+    asked = text_of(ines.get(f"/approvals/{made.pk}/"))
+    assert "What would be consented to" in asked
+    assert "No matching receipt is on record. Worst case" in asked, "and no word to whoever asks"
     assert answer(ines, made, "approve", acknowledged="yes").status_code == 302
     answered = text_of(ines.get(f"/approvals/{made.pk}/"))
     assert "What was consented to" in answered
@@ -272,7 +276,12 @@ def test_an_effect_on_two_peoples_word_is_told_as_that_and_not_as_one_without_ou
 def test_a_request_that_was_refused_says_what_was_asked_for(jonas: Client, ines: Client) -> None:
     made = asked_for()
     answer(ines, made, "refuse")
-    assert "What was asked for" in text_of(ines.get(f"/approvals/{made.pk}/"))
+    shown = ines.get(f"/approvals/{made.pk}/")
+    assert "What was asked for" in text_of(shown)
+    page = shown.context["page"]
+    assert [row.name for row in page.amounts] == ["Before", "As it would have been"]
+    assert (page.stands, page.answer) == (False, ApprovalRequest.objects.get(pk=made.pk).comment)
+    assert "any change voids" not in text_of(shown)
 
 
 def test_a_record_that_was_given_is_read_before_it_is_consented_to_without_its_secrets(

@@ -76,6 +76,7 @@ def test_every_record_that_was_found_is_compared(operator: Client) -> None:
     page = page_of(operator, f"/cases/{opened.case_id}/")
     assert (page.verdict.counts.effects, page.verdict.counts.carrying_key) == (2, 2)
     assert page.verdict.title == "More effects than intended"
+    assert page.question == "Which refund of €1,240.00 is the one that was intended?"
     assert len(page.other_diffs) == 1
     body = show(operator, opened)
     for title in ("Intended effect and record 1 of 2, rfd_01", "Intended effect and record 2 of 2, rfd_02"):
@@ -88,7 +89,12 @@ def test_something_alike_is_not_called_ours(operator: Client) -> None:
     opened = cases.open_case()
     cases.looked_up(opened, cases.candidate(opened))
     page = page_of(operator, f"/cases/{opened.case_id}/")
-    assert (page.verdict.counts.effects, page.verdict.counts.carrying_key) == (1, 0)
+    counts = page.verdict.counts
+    assert (counts.effects, counts.uncounted, counts.alike) == (None, "not known", 1)
+    ((row,),) = (group.rows for group in page_of(operator, "/").groups)
+    assert (row.counts.effects, row.counts.uncounted) == (None, "not known"), "the same as on the page"
+    _, standing = page.diff.standing
+    assert standing == "Receipt rfd_01 doesn’t carry our key or reference.", "and no reason that doesn't hold"
     assert page.diff.differing[0].field == "Our key or reference"
     assert page.diff.differing[0].provider is None
 
@@ -141,6 +147,10 @@ def test_a_late_success_is_one_effect_more_than_was_given_up(db: None) -> None:
     assert page.verdict.title == "An effect appeared after the operation was abandoned"
     assert page.verdict.counts.effects == 1
     assert page.panel.window is None
+    assert page.keyfacts[1].label == "Open for", "what became of it is known by now"
+    assert page.is_conflict
+    ((row,),) = (group.rows for group in page_of(client, "/").groups)
+    assert row.counts.effects == 1, "the same as on the page"
 
 
 def test_the_record_holds_the_payload_byte_for_byte(operator: Client) -> None:
@@ -166,7 +176,7 @@ def test_the_timeline_tells_who_did_what_in_order(operator: Client) -> None:
         "The sender’s report",
         "Case opened",
         "Lookup: not found, no proof",
-        "2 more looks, the same answer",
+        "2 more lookups, the same answer",
         "A person is asked",
         "Decision",
     ]

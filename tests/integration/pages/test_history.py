@@ -169,10 +169,12 @@ def test_an_exception_is_not_called_absent_before_its_entries_were_looked_throug
     page = page_of(auditor, "/effects/?show=quick")
     assert page.empty.title == f"{PRESETS[Mark.QUICK].label}: not looked through yet"
     assert page.exceptions == "not looked through yet"
+    assert {chip.count for chip in page.chips} == {"", "?"}, "no count where nothing was counted"
     file_history()
     page = page_of(auditor, "/effects/?show=quick")
     assert page.empty.title.startswith(f"{PRESETS[Mark.QUICK].label}: none up to ")
     assert page.exceptions == "none"
+    assert {chip.count for chip in page.chips} == {"", "0"}
 
 
 def test_decisions_are_told_apart_by_what_had_been_before_them(login: Login, auditor: Client) -> None:
