@@ -47,7 +47,9 @@ def bulk_list(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """List the person's own lists."""
     before = request.GET.get("before", "")
     jobs, more = lists.jobs_of(viewer.worker, before=before if could_be_id(before) else "")
-    return render(request, "bulk_list.html", {"page": list_page(jobs, now=database_now(), before=more)})
+    ended = lists.counts_by_list([one for one in jobs if one.state == BulkState.DONE])
+    shown = list_page(jobs, ended, now=database_now(), before=more)
+    return render(request, "bulk_list.html", {"page": shown})
 
 
 @page("POST")

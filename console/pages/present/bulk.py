@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -40,6 +40,7 @@ from console.pages.shapes.bulk import (
     BulkRow,
 )
 from console.queries.bulk import Counts
+from reconciliation.accounts import account_of, is_declared
 from reconciliation.bulk import DECIDED_MAX, Kind, differences, list_max, listed_in_words
 from reconciliation.bulk_models import ITEMS_MAX, BulkDeed, BulkItem, BulkJob, BulkState, ItemResult
 from reconciliation.decisions import REASON_LENGTH_MIN
@@ -180,8 +181,14 @@ def verdict_of(kind: Kind) -> Badge:
     """What these cases show, in a few words."""
     if kind.kind == "conflict":
         return Badge(word="The evidence contradicts itself", icon="git-compare", tone="red")
-    none = Badge(word="Not looked up", icon="circle-slash", tone="grey", open=True)
-    return FINDINGS.get(kind.finding, none)
+    shown = FINDINGS.get(kind.finding)
+    if shown is not None:
+        return shown
+    account = account_of(kind.provider)
+    if is_declared(account) and account.contract.has_lookup:
+        return Badge(word="Not looked up yet", icon="scan-search", tone="blue", open=True)
+    word = "Provider offers no lookup" if is_declared(account) else "Account no longer declared"
+    return Badge(word=word, icon="circle-slash", tone="grey")
 
 
 def _form(
@@ -216,6 +223,9 @@ def _form(
         if decides
         else (),
         reason=draft.reason,
+        decides="Your decision" if job.items_count == 1 else "One decision for all of them",
+        # Asked for once it is seen what it is for; what was typed before is never out of sight.
+        asks_why=bool(seen or errors or draft.reason or draft.reason_code),
         reason_length_min=REASON_LENGTH_MIN,
         seen=seen,
         primary=_primary(job, draft, going) if going and (seen or not decides) else "",
@@ -275,7 +285,9 @@ def _started(job: BulkJob) -> tuple[Part, ...]:
     said: tuple[Part, ...] = (
         "Started at ",
         started,
-        f" over the list that was frozen at {job.frozen_at:%H:%M:%S}Z.",
+        " over the list that was frozen at ",
+        job.frozen_at,
+        ".",
     )
     return (*said, " Ended at ", job.ended_at, ".") if job.ended_at else said
 
@@ -346,13 +358,15 @@ def _outcome(job: BulkJob, item: BulkItem) -> BulkCase:
 # --- A person's lists ---------------------------------------------------------------------------------------
 
 
-def list_page(jobs: Sequence[BulkJob], *, now: datetime, before: str) -> BulkListPage:
-    """The person's lists, newest first."""
+def list_page(
+    jobs: Sequence[BulkJob], counts: Mapping[str, Counts], *, now: datetime, before: str
+) -> BulkListPage:
+    """The person's lists, newest first; `counts` has what came of each of those that ended."""
     rows = tuple(
         BulkRow(
             href=reverse("bulk", args=[job.pk]),
             title=title_of(job),
-            badge=_STATES[BulkState(job.state)],
+            badge=_ended(job, counts[job.pk]) if job.pk in counts else _STATES[BulkState(job.state)],
             progress=f"{job.next_position - 1:,} of {job.items_count:,}",
             frozen_at=job.frozen_at,
             ended_at=job.ended_at,

@@ -69,13 +69,18 @@ class BulkChoice:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BulkForm:
-    """What is asked before the start. `seen` is the choice that the preview above shows, "" for none."""
+    """What is asked before the start. `seen` is the choice that the preview above shows, "" for none.
+
+    `decides` is the heading over the choices; `asks_why` says whether the reason is asked for already.
+    """
 
     href: str
     choices: tuple[BulkChoice, ...] = ()
     people: tuple[Choice, ...] = ()
     reason_codes: tuple[Choice, ...] = ()
     reason: str = ""
+    decides: str = ""
+    asks_why: bool = False
     reason_length_min: int = 0
     seen: str = ""
     # The button that starts it, "" where nothing would be done; it names what it does.

@@ -243,6 +243,9 @@ def test_a_list_of_which_every_case_was_refused_is_not_called_done(kim: Client) 
     colleague_abandons(opened)
     run(BulkJob.objects.get())
     assert page_of(kim, address).badge.word == "Nothing was done"
+    # And the overview says no better of it than its own page.
+    (row,) = page_of(kim, "/bulk/").rows
+    assert row.badge == page_of(kim, address).badge
 
 
 def test_the_result_names_each_outcome_and_why(kim: Client) -> None:
