@@ -1,7 +1,8 @@
 """A lookup on trial: put one question to a provider, and say what would be concluded from its answer.
 
-It reads at the provider and changes nothing here: no case moves, nothing becomes evidence. It is a request
-with our credentials all the same, so the audit log says who made it, about what, and what came back.
+It reads at the provider: no case moves, nothing becomes evidence. It is a request with our credentials all
+the same, so it counts in the account's health, limiter and breaker, and the audit log says who made it, about
+what, and what came back.
 """
 
 from __future__ import annotations

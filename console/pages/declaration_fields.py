@@ -59,7 +59,7 @@ def _sources(section: str) -> tuple[Field, ...]:
             label="Where this is promised",
             hint="An address, or who said so. Shown beside every line of this part.",
         ),
-        Field(name=f"{section}_read_on", label="Read on", hint="Such as 2026-11-30."),
+        Field(name=f"{section}_read_on", label="Date it was read", hint="Such as 2026-11-30."),
     )
 
 
@@ -321,10 +321,12 @@ SECTIONS: Final[tuple[Section, ...]] = (
             ),
             Field(
                 name="exists_at",
-                label="… only where",
+                label="Those errors: where to look",
                 hint="A JSONPath into the error, such as $.error.code.",
             ),
-            Field(name="exists_values", label="… has one of", hint="Separated by commas."),
+            Field(
+                name="exists_values", label="Those errors: values that prove it", hint="Separated by commas."
+            ),
             *_sources("answers"),
         ),
         sourced=("proves_existence", "match_fields", "success_when", "receipt"),

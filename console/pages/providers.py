@@ -36,9 +36,9 @@ _TRIAL_FIELDS = ("operation", "key", "tool", "payload", "reference", "first_sent
 @page("GET", "HEAD")
 def provider_list(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     """List every provider account."""
-    return render(
-        request, "provider_list.html", {"page": provider_list_page(list_providers(teams=viewer.teams))}
-    )
+    listed = list_providers(teams=viewer.teams)
+    shown = provider_list_page(listed, declares=not viewer.why_not(Deed.DECLARE))
+    return render(request, "provider_list.html", {"page": shown})
 
 
 @page("GET", "HEAD")

@@ -150,7 +150,7 @@ def test_an_operator_is_shown_no_form_and_only_their_own_teams_of_an_account(wor
     give(OURS, THEIRS)
     text = browser(person(Role.OPERATOR)).get(f"/providers/{ACCOUNT}/").content.decode()
     assert "account-access" not in text
-    assert THEIRS not in text.partition("<main")[2].partition("There for")[2][:300]
+    assert THEIRS not in text.partition("<main")[2].partition("Open to")[2][:300]
 
 
 @pytest.mark.parametrize("path", ["/account-access/", f"/account-access/{ACCOUNT}/", "/providers/"])

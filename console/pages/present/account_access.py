@@ -35,7 +35,7 @@ def accounts_page(listed: Listed[AccountRead]) -> AdministrationPage:
     table = Table(
         id="accounts",
         title="Provider accounts",
-        heads=("Account", "There for", "Last team named"),
+        heads=("Account", "Open to", "Last team named"),
         rows=rows,
         empty="The journal knows no account yet: manage.py sync_providers takes in what is declared.",
         next_href=reverse("account_access_list", query={"after": listed.after}) if listed.after else "",
@@ -67,7 +67,7 @@ def account_page(read: AccountRead, *, teams: Sequence[Team]) -> AdministrationP
         rows=rows,
         empty="Every team may use it, and none has an open case here.",
     )
-    facts = [("Account", slug), ("There for", ", ".join(read.teams) or _EVERY)]
+    facts = [("Account", slug), ("Open to", ", ".join(read.teams) or _EVERY)]
     if counted >= CASES_MAX:
         facts.append(("Open cases", f"the first {CASES_MAX:,} are counted"))
     return AdministrationPage(
@@ -100,7 +100,7 @@ def access_form(
         entries=(
             Entry(
                 name="there_for",
-                label="There for",
+                label="Open to",
                 kind="one",
                 choices=(
                     Choice(value="every", label=_EVERY, chosen=not named, hint="also teams made later"),

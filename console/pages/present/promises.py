@@ -234,6 +234,13 @@ def _said(sentence: str) -> Callable[[ProviderAccount], str]:
     return lambda _: sentence
 
 
+def _if_key(
+    sentence: str, *, otherwise: str = "Nothing protects a repeat."
+) -> Callable[[ProviderAccount], str]:
+    """What is true only where the provider honours a key, and what is so where it doesn't."""
+    return lambda account: sentence if account.contract.honours_key else otherwise
+
+
 _GROUPS: Final[tuple[tuple[str, tuple[_Line, ...]], ...]] = (
     (
         "The key",
@@ -242,19 +249,22 @@ _GROUPS: Final[tuple[tuple[str, tuple[_Line, ...]], ...]] = (
                 field="key_format",
                 label="How it travels",
                 value=lambda account: key_in_words(account.contract),
-                meaning=_said("The same key goes with every request for one operation."),
+                meaning=_if_key("The same key goes with every request for one operation."),
             ),
             _Line(
                 field="key_field",
                 label="Its name there",
                 value=lambda account: account.contract.key_field or "None",
-                meaning=_said("What a provider’s own log can be searched for."),
+                meaning=_if_key(
+                    "What a provider’s own log can be searched for.",
+                    otherwise="There is none to search it for.",
+                ),
             ),
             _Line(
                 field="key_scope",
                 label="Where it is recognised",
                 value=lambda account: _SCOPES[account.contract.key_scope],
-                meaning=_said(
+                meaning=_if_key(
                     "Whatever the scope, another address, path, region, credential or way of sending than at "
                     "the first send ends the protection."
                 ),
@@ -274,7 +284,7 @@ _GROUPS: Final[tuple[tuple[str, tuple[_Line, ...]], ...]] = (
                     WindowKind.UNPUBLISHED: "Not at all",
                     WindowKind.NONE: "There is none",
                 }[account.contract.window_kind],
-                meaning=_said("Only a time that somebody promised allows a repeat by one person."),
+                meaning=_if_key("Only a time that somebody promised allows a repeat by one person."),
             ),
             _Line(
                 field="window_margin_ms",
@@ -284,7 +294,10 @@ _GROUPS: Final[tuple[tuple[str, tuple[_Line, ...]], ...]] = (
                     if account.contract.window_margin_ms
                     else "Nothing"
                 ),
-                meaning=_said("For clocks that differ and requests that travel."),
+                meaning=_if_key(
+                    "For clocks that differ and requests that travel.",
+                    otherwise="There is no time to take it from.",
+                ),
             ),
         ),
     ),
@@ -295,7 +308,9 @@ _GROUPS: Final[tuple[tuple[str, tuple[_Line, ...]], ...]] = (
                 field="replays",
                 label="After the first request has ended",
                 value=lambda account: _REPLAYS[account.contract.replays],
-                meaning=_said("What a repeat inside the window would get."),
+                meaning=_if_key(
+                    "What a repeat inside the window would get.", otherwise="What any repeat would get."
+                ),
             ),
             _Line(
                 field="on_in_flight",

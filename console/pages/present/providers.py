@@ -48,9 +48,11 @@ from reconciliation.contracts import ProviderAccount, VerifiedWith, WindowKind
 from runs.actors import ActorKind
 
 TESTED: Final[dict[VerifiedWith, Badge]] = {
-    VerifiedWith.INDEPENDENT_PEER: Badge(word="Independent peer", icon="circle-check", tone="green"),
-    VerifiedWith.OWN_STUB: Badge(word="Only by our own stub", icon="unknown", tone="amber", open=True),
-    VerifiedWith.NOTHING: Badge(word="Never run", icon="circle-dashed", tone="red", open=True),
+    VerifiedWith.INDEPENDENT_PEER: Badge(
+        word="Tested on an independent peer", icon="circle-check", tone="green"
+    ),
+    VerifiedWith.OWN_STUB: Badge(word="Tested by our own stub only", icon="unknown", tone="amber", open=True),
+    VerifiedWith.NOTHING: Badge(word="Never tested", icon="circle-dashed", tone="red", open=True),
 }
 _TESTED_TEXT: Final[dict[VerifiedWith, str]] = {
     VerifiedWith.INDEPENDENT_PEER: (
@@ -71,15 +73,16 @@ _TESTED_TEXT: Final[dict[VerifiedWith, str]] = {
 # --- the list --------------------------------------------------------------------------------------------
 
 
-def provider_list_page(listed: Listed) -> ProviderListPage:
-    """Every account, those that are no longer declared last."""
+def provider_list_page(listed: Listed, *, declares: bool) -> ProviderListPage:
+    """Every account, those that are no longer declared last; `declares` is whether they may declare more."""
     rows = [_row(one, listed, held_badge(listed, one) or _standing(one)) for one in listed.accounts]
     rows += [_row(one, listed, _GONE) for one in listed.undeclared]
     empty = None
     if not rows:
         empty = EmptyState(
             title="No provider is declared",
-            text="Declare one here, or as a TOML file: docs/providers/declared.md says how.",
+            text=f"{'Declare one here, or' if declares else 'An administrator declares one here, or'}"
+            " as a TOML file: docs/providers/declared.md says how.",
         )
     configured = sum(1 for one in listed.accounts if one.configured)
     return ProviderListPage(
@@ -94,6 +97,7 @@ def provider_list_page(listed: Listed) -> ProviderListPage:
             "they read before."
         ),
         empty=empty,
+        declares=declares,
     )
 
 
@@ -236,7 +240,7 @@ def _facts(read: ProviderRead) -> tuple[Fact, ...]:
             note=(f"{plural(read.cases.waiting, 'needs', 'need')} a decision",) if read.cases.waiting else (),
         ),
         Fact(
-            label="There for",
+            label="Open to",
             value=(", ".join(read.own_named) if read.named_teams else "Every team",),
             note=("no team that isn’t named",) if read.named_teams else (),
         ),
@@ -306,7 +310,8 @@ def _ways(account: ProviderAccount) -> tuple[Fact, ...]:
         return ()
     return tuple(
         Fact(
-            label=one.name,
+            # The declaration's own name for it, such as "by_key".
+            label=one.name.replace("_", " ").capitalize(),
             value=(LOOKUPS[one.kind],),
             note=tuple(
                 part for part in ("A hint: it proves nothing. " if one.hint else "", one.note) if part

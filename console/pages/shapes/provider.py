@@ -43,7 +43,7 @@ class ProviderRow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProviderListPage:
-    """`provider_list.html`."""
+    """`provider_list.html`. `declares` says whether this person may declare another."""
 
     now: datetime
     lead: str
@@ -53,6 +53,7 @@ class ProviderListPage:
     problems: tuple[str, ...] = ()
     problems_text: str = ""
     empty: EmptyState | None = None
+    declares: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

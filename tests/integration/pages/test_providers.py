@@ -66,6 +66,23 @@ def leaves(action: str) -> list[dict[str, Any]]:
 # --- reading ---------------------------------------------------------------------------------------------
 
 
+def test_where_no_key_is_honoured_no_line_speaks_of_one_that_protects(login: Login) -> None:
+    page = page_of(login(Role.OPERATOR), f"/providers/{COURIER}/")
+    meanings = {row.field: row.meaning for section in page.sections for row in section.rows}
+    assert meanings["key_format"] == meanings["key_scope"] == "Nothing protects a repeat."
+    assert not [one for one in meanings.values() if "The same key" in one or "ends the protection" in one]
+
+
+def test_declaring_is_offered_to_whoever_may(login: Login) -> None:
+    for role, offered in ((Role.OPERATOR, False), (Role.ADMINISTRATOR, True)):
+        assert ('href="/providers/new/"' in login(role).get("/providers/").content.decode()) is offered
+
+
+def test_a_trial_is_said_to_count_in_the_account_s_health(login: Login, configured: None) -> None:
+    text = login(Role.OPERATOR).get(f"/providers/{PAYMENTS}/").content.decode()
+    assert "it counts in this account’s health, limiter and breaker" in text
+
+
 @pytest.mark.parametrize("role", Role)
 def test_every_role_reads_what_every_provider_promises(login: Login, role: Role) -> None:
     client = login(role)
@@ -91,7 +108,7 @@ def test_nobody_reads_it_without_a_role_or_a_login(login: Login) -> None:
 def test_what_only_our_own_stub_has_tested_says_so(login: Login) -> None:
     client = login(Role.VIEWER)
     (row,) = (one for one in page_of(client, "/providers/").rows if one.slug == PAYMENTS)
-    assert row.tested.word == "Only by our own stub"
+    assert row.tested.word == "Tested by our own stub only"
     text = client.get(PATH).content.decode()
     assert "Tested only by our own stub" in text
     assert "docs/sandbox.md" in text
