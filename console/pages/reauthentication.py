@@ -139,7 +139,7 @@ def _go_on(request: HttpRequest, asked: _Asked, *, at: datetime | None) -> HttpR
     unpacked = drafts.unpack(asked.draft)
     if drafts.keep_for(request, asked.person, unpacked):
         messages.info(
-            request, "It is you. Nothing was answered yet: what you typed is still here, and you send it."
+            request, "It is you. Nothing was recorded yet: what you typed is still here, and you send it."
         )
         return HttpResponseRedirect(str(unpacked["path"]))
     messages.info(request, "It is you. You can go on now.")
@@ -270,6 +270,8 @@ def _show(request: HttpRequest, asked: _Asked, *, status: int, wrong: str = "") 
         "passkeys": passkey_options("get", webauthn.begin_authentication()) if ways.passkey else None,
         "elsewhere": "" if proved else ways.elsewhere,
         "minutes": access.REAUTHENTICATED_SECONDS_MAX // 60,
+        # Whoever comes by themselves, a moment after a sign-in, is told that it is enough.
+        "fresh": access.has_just_reauthenticated(request),
         "since_at": access.reauthenticated_at(request),
     }
     response = render(request, "reauthenticate.html", context, status=status)

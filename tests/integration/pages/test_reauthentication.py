@@ -124,6 +124,16 @@ def test_an_account_without_a_password_is_told_another_way(client: Client) -> No
     assert client.post("/reauthentication/", {"password": ""}).status_code == 422
 
 
+def test_a_fresh_sign_in_is_said_to_be_enough_and_an_old_one_isnt(client: Client) -> None:
+    for seconds, enough in ((10, True), (access.REAUTHENTICATED_SECONDS_MAX + 10, False)):
+        session = client.session
+        session[access.REAUTHENTICATED_KEY] = datetime.now(UTC).timestamp() - seconds
+        session.save()
+        text = client.get("/reauthentication/?next=/runs/").content.decode()
+        assert ('<a href="/runs/">Go on</a>' in text) is enough
+        assert ("Nothing was recorded." in text) is not enough
+
+
 def test_somebody_without_a_session_is_asked_to_sign_in(client: Client) -> None:
     client.logout()
     assert client.get("/reauthentication/").status_code == 302
