@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from django.conf import settings
 from django.urls import reverse
 
-from console.models import Person
+from console.models import Person, Role
 from console.notification_models import (
     Channel,
     ChannelState,
@@ -62,6 +62,7 @@ def notification_list_page(
     if listed.after:
         query = {**({"view": str(asked.view)} if asked.view is not View.ALL else {}), "after": listed.after}
         next_page = NextPage(href=f"?{urlencode(query)}", label="Load older messages")
+    unset = _unset()
     return NotificationListPage(
         now=listed.now,
         lead=f"{lead} Messages name ids, accounts, kinds and times; never what an effect holds.",
@@ -74,11 +75,12 @@ def notification_list_page(
             for view, label in _TABS.items()
         ),
         rows=tuple(
-            _row(one, now=listed.now, may=not own_only, person_id=person_id) for one in listed.messages
+            _row(one, now=listed.now, may=not own_only and unset is None, person_id=person_id)
+            for one in listed.messages
         ),
         waiting=_waiting(listed.waiting),
-        banner=banner or _unset(),
-        empty=None if listed.messages else _empty(asked),
+        banner=banner or unset,
+        empty=None if listed.messages else _empty(asked, own_only=own_only),
         next=next_page,
     )
 
@@ -87,6 +89,7 @@ def _row(message: Message, *, now: datetime, may: bool, person_id: int) -> Messa
     state = MessageState(message.state)
     tried = message.attempts_count > 0 and bool(message.because)
     claimed = message.claimed_until_at is not None and message.claimed_until_at > now
+    due = message.next_attempt_at is not None and message.next_attempt_at <= now
     again = (
         may and not claimed and (state is MessageState.FAILED or (state is MessageState.WAITING and tried))
     )
@@ -103,7 +106,8 @@ def _row(message: Message, *, now: datetime, may: bool, person_id: int) -> Messa
         why=message.because,
         made_at=message.made_at,
         ended_at=message.ended_at,
-        next_attempt_at=message.next_attempt_at if tried else None,
+        next_attempt_at=message.next_attempt_at if tried and not due else None,
+        due=tried and due,
         attempts=message.attempts_count,
         retry_href=reverse("notification_retry", args=[message.pk]) if again else "",
     )
@@ -130,7 +134,7 @@ def _waiting(count: int) -> str:
     )
 
 
-def _empty(asked: Asked) -> EmptyState:
+def _empty(asked: Asked, *, own_only: bool) -> EmptyState:
     if asked.view is View.UNDELIVERED or asked.after:
         return EmptyState(
             title="Nothing here",
@@ -139,8 +143,9 @@ def _empty(asked: Asked) -> EmptyState:
             action=Link("Show all messages", reverse("notification_list")),
         )
     return EmptyState(
-        title="Nobody was told anything yet",
-        text="A message shows here as soon as something happens that somebody chose to hear of.",
+        title=f"{'You weren’t' if own_only else 'Nobody was'} told anything yet",
+        text="A message shows here as soon as something happens that"
+        f" {'you' if own_only else 'somebody'} chose to hear of.",
         icon="mail",
         action=Link("Choose what to hear of", reverse("notification_settings")),
     )
@@ -198,6 +203,8 @@ def notification_settings_page(
     return NotificationSettingsPage(
         now=now,
         address=person.email,
+        # Nobody changes their own account, an administrator neither.
+        enters="Another administrator" if Role.ADMINISTRATOR in person.roles else "An administrator",
         own=choices_of(own, prefix="own"),
         own_href=reverse("notification_own") if person.email else "",
         channels=tuple(_channel(one, why_not) for one in read.channels),

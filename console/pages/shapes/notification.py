@@ -19,7 +19,10 @@ class MessageLine:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MessageRow:
-    """One message; `retry_href` is "" where it can't be tried now, or not by this person."""
+    """One message; `retry_href` is "" where it can't be tried now, or not by this person.
+
+    `next_attempt_at` is None also for an attempt that is `due`: its time has come.
+    """
 
     message_id: str
     to: str
@@ -32,6 +35,7 @@ class MessageRow:
     made_at: datetime
     ended_at: datetime | None
     next_attempt_at: datetime | None
+    due: bool
     attempts: int
     retry_href: str
 
@@ -98,6 +102,8 @@ class NotificationSettingsPage:
 
     now: datetime
     address: str
+    # Who enters the address where there is none.
+    enters: str
     own: tuple[HappeningChoice, ...]
     own_href: str
     channels: tuple[ChannelRow, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -86,6 +87,20 @@ def test_an_administrator_has_a_message_sent_again_and_a_delivered_one_is_left(
     answer = admin.post(f"{LIST}{sent.pk}/retry/", follow=True)
     assert "isn’t sent a second time" in answer.content.decode()
     assert Message.objects.get(pk=sent.pk).state == "sent"
+
+
+def test_nothing_offers_to_send_where_nothing_can_be_sent_and_no_attempt_is_announced_for_the_past(
+    admin: Client, told: cases.Opened, settings: Any
+) -> None:
+    Message.objects.filter(state="waiting").update(next_attempt_at=datetime.now(UTC) - timedelta(hours=1))
+    settings.RECOURSE_MAIL_CONFIGURED = True
+    waiting = [row for row in page_of(admin, LIST).rows if row.badge.word == "Not delivered yet"]
+    assert [(row.due, row.next_attempt_at, bool(row.retry_href)) for row in waiting] == [(True, None, True)]
+    assert "the next one is due" in admin.get(LIST).content.decode()
+    settings.RECOURSE_MAIL_CONFIGURED, settings.RECOURSE_NOTIFY_WEBHOOKS = False, {}
+    page = page_of(admin, LIST)
+    assert page.banner is not None
+    assert not [row for row in page.rows if row.retry_href]
 
 
 def test_another_team_s_messages_and_channels_are_not_there(login: Login, told: cases.Opened) -> None:
