@@ -80,6 +80,18 @@
     for (const said of root.querySelectorAll("[data-zone]")) said.textContent = `UTC${ownOffset(serverNow())}`;
   }
 
+  // ------------------------------------------------------------ strips that scroll
+
+  // On a small screen a row of tabs is longer than it is wide: the current one isn't left out of sight.
+  function showCurrent(root) {
+    for (const current of root.querySelectorAll(".tabs [aria-current], .nav [aria-current]")) {
+      const strip = current.parentElement;
+      const [own, around] = [current.getBoundingClientRect(), strip.getBoundingClientRect()];
+      if (own.left >= around.left && own.right <= around.right) continue;
+      strip.scrollLeft += own.left + own.width / 2 - (around.left + around.width / 2);
+    }
+  }
+
   // ------------------------------------------------------------ copying
 
   function showCopyButtons(root) {
@@ -155,6 +167,7 @@
       focusNews(place);
     }
     showCopyButtons(document);
+    showCurrent(document);
     addLocalTimes(document);
     tick();
   });
@@ -356,6 +369,7 @@
   // ------------------------------------------------------------ start
 
   showCopyButtons(document);
+  showCurrent(document);
   addLocalTimes(document);
   tick();
   setInterval(tick, 1000);

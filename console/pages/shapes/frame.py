@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from console.pages.shapes.case import HiddenField
@@ -57,6 +58,8 @@ class Shell:
     administers: bool = False
     # What no account, or not every account, sends while sending is frozen; None while all are open.
     frozen: FrozenNotice | None = None
+    # This server's clock, for pages that were not read at an instant of the database's.
+    now: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
