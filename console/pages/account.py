@@ -82,7 +82,7 @@ def account(request: HttpRequest) -> HttpResponse:
     key = request.session.session_key
     page = present.account_page(
         person,
-        teams=access.teams_of(person),
+        teams=tuple(person.teams.order_by("name").values_list("name", flat=True)),
         factors=list(Authenticator.objects.filter(user=person).order_by("pk")),
         sessions=len(sessions.sessions_of(person, current_key=key)),
         linked=elsewhere if linked else "",

@@ -114,7 +114,7 @@ def account_page(
     kinds: dict[str, list[Authenticator]] = {}
     for one in factors:
         kinds.setdefault(one.type, []).append(one)
-    roles = ", ".join(str(Role(role).label).lower() for role in person.roles) or "none"
+    roles = ", ".join(str(Role(role).label) for role in person.roles) or "none"
     ways = [_password(person), _totp(kinds), _passkeys(kinds)]
     if kinds.get("recovery_codes"):
         ways.append(_recovery(kinds["recovery_codes"][0]))
@@ -150,7 +150,7 @@ def _totp(kinds: Mapping[str, list[Authenticator]]) -> Way:
     return Way(
         title="Authenticator app",
         state="Off",
-        text="A code from your telephone after the password: who learns the password alone stays out.",
+        text="A code from your telephone after the password: somebody who has only your password stays out.",
         links=(Link("Turn it on", reverse("mfa_activate_totp")),),
     )
 

@@ -297,8 +297,8 @@ def teams_page(teams: Sequence[Team]) -> AdministrationPage:
     rows = tuple(
         (
             Cell(text=one.name, sub=one.slug),
-            Cell(text=plural(one.people_count, "person", "people")),  # type: ignore[attr-defined]
-            Cell(text=plural(one.flow_count, "flow")),  # type: ignore[attr-defined]
+            Cell(text=f"{one.people_count:,}"),  # type: ignore[attr-defined]
+            Cell(text=f"{one.flow_count:,}"),  # type: ignore[attr-defined]
             Cell(at=one.created_at),
         )
         for one in teams

@@ -196,7 +196,7 @@ _CHIP_NAMES: Final = {
     "assignee": "Worked on by",
 }
 # Nothing is called exactly this.
-_CHIP_PARTS: Final = "A name contains"
+_CHIP_PARTS: Final = "Contains"
 
 
 def _said(name: str, value: str) -> str:
