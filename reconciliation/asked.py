@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import ClassVar, Final
 
 from reconciliation.accounts import is_declared, not_comparable
-from reconciliation.choosing import chosen_receipt, why_not_chosen
+from reconciliation.choosing import chosen_receipt, record_of, why_not_chosen
 from reconciliation.facts import SeenReceipt
 from reconciliation.gathering import Judged, key_reaches_console
 from reconciliation.permissions import ActionStatus
@@ -143,7 +143,7 @@ def why_two(operation: Operation, judged: Judged, status: ActionStatus, asked: A
     receipt = receipt_named(operation, judged, status, given) if chosen else None
     if receipt is None:
         return status.sentence
-    why = why_not_chosen(receipt)
+    why = why_not_chosen(receipt, record_of(operation, receipt))
     if receipt.confirmed_other:
         raise Invalid(why, where="receipt")
     return f"{why} {status.sentence}".strip()
@@ -180,7 +180,7 @@ def receipt_on_record(operation: Operation, judged: Judged, given: GivenReceipt)
         evidence_id=given.evidence_id,
         reference=given.reference,
     )
-    why = why_not_chosen(receipt) if receipt is not None else ""
+    why = why_not_chosen(receipt, record_of(operation, receipt)) if receipt is not None else ""
     if receipt is None or why:
         raise Invalid(why or "The receipt must be one that is on record and matches.", where="receipt")
     return receipt

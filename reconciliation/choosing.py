@@ -58,6 +58,20 @@ def references_of(operation: Operation, evidence_id: str) -> set[str]:
     return {one for one in named | {evidence.reference} if one}
 
 
+def record_of(operation: Operation, receipt: SeenReceipt) -> Mapping[str, Any] | None:
+    """The record of a receipt that doesn't match, as its evidence keeps it; None where there is none."""
+    if receipt.matches:
+        return None
+    evidence = Evidence.objects.filter(operation=operation, pk=receipt.evidence_id).defer("body").first()
+    seen: Any = evidence.seen if evidence is not None and isinstance(evidence.seen, dict) else {}
+    match: Any = seen.get("match")
+    reported = match.get("receipt") if isinstance(match, dict) else None
+    listed = [*(seen.get("receipts") or []), reported]
+    return next(
+        (one for one in listed if isinstance(one, dict) and one.get("reference") == receipt.reference), None
+    )
+
+
 def why_not_chosen(receipt: SeenReceipt, record: Mapping[str, Any] | None = None) -> str:
     """Why this receipt can't confirm by one person; "" if nothing about it stands against that.
 
