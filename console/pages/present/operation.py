@@ -164,7 +164,7 @@ def items_of(
 
 
 def _elapsed(passed: timedelta) -> str:
-    return f"{wording.span(passed)} later" if passed >= timedelta(seconds=1) else "same second"
+    return f"{wording.span(passed)} later" if passed >= timedelta(seconds=1) else "< 1 s later"
 
 
 def _item(leaf: AuditLeaf, operation: Operation, names: Names) -> HistoryItem:

@@ -43,7 +43,7 @@ _READ: Final[dict[bool, Phrase]] = {
     True: ("the saved result is reused",),
     False: ("nothing is saved yet; reading is free",),
 }
-_READ_ENDED: Final[dict[bool, Phrase]] = {True: ("its result was saved",), False: ("never read",)}
+_READ_ENDED: Final[dict[bool, Phrase]] = {True: ("Its result was saved",), False: ("Never read",)}
 _COUNT_NOTES: Final = {
     "skip": "settled, results reused",
     "read": "only read, at no risk",
@@ -168,15 +168,18 @@ def _why(following: str, operation: Operation, step: dict[str, Any], *, ended: b
             again = operation.attempts_count
             return ("sent anew: nothing of it arrived" if again else "first request, with the stored key",)
         case OperationState.SENT_UNKNOWN:
+            if ended:
+                return ("Unknown until its case is decided",)
             return ("granted: same key, once" if following == "repeat" else "until its case is decided",)
         case OperationState.CONFIRMED:
             receipt = step.get("receipt")
-            return "receipt ", Code(str(receipt["reference"]) if isinstance(receipt, dict) else "on record")
+            reference = str(receipt["reference"]) if isinstance(receipt, dict) else "on record"
+            return ("Receipt " if ended else "receipt ", Code(reference))
         case OperationState.REJECTED:
-            return ("the provider’s refusal is reused",)
+            return ("Refused by the provider" if ended else "the provider’s refusal is reused",)
         case OperationState.ABANDONED:
             if ended:
-                return (f"given up: {operation.known_effect or 'what became of it is unknown'}",)
+                return (f"Given up. {operation.known_effect or 'What became of it is unknown.'}",)
             return ("given up; the plan says what is known",)
         case never:
             assert_never(never)

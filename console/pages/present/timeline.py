@@ -195,7 +195,7 @@ def with_elapsed(items: Iterable[TimelineItem]) -> Iterable[TimelineItem]:
         if item.at is not None and before is not None and item.at - before >= timedelta(seconds=1):
             yield replace(item, elapsed=f"{wording.span(item.at - before)} later")
         elif item.at is not None and before is not None:
-            yield replace(item, elapsed="same second")
+            yield replace(item, elapsed="< 1 s later")
         else:
             yield item
         before = item.at or before
