@@ -178,8 +178,8 @@ def pages_of_others(seeded: Seeded) -> dict[str, dict[str, str]]:
     }
 
 
-# These ask who it is of whoever signed in longer ago, and so many pictures take their time.
-JUST_SIGNED_IN = {"account-codes", "account-passkey"}
+# Who it is, is asked before these, once in five minutes.
+ASKED_BEFORE = {"account-codes", "account-passkey"}
 SIGNED_OUT = {"login": "/login/", "login-closed": "/login/closed/"}
 # GET addresses of the console without a picture, and why.
 NOT_PICTURED = {
@@ -226,6 +226,16 @@ def sign_in(page: Page, base: str, name: str = "operator") -> None:
     page.get_by_label("Login").fill(name)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in", exact=True).click()
+
+
+def show_again(page: Page) -> None:
+    """Give the password where the page asks for it."""
+    from tests.browser.seeding import PASSWORD
+
+    field = page.get_by_label("Your password")
+    if field.is_visible():
+        field.fill(PASSWORD)
+        page.get_by_role("button", name="Go on").click()
 
 
 def review(page: Page, base: str, seeded: Seeded) -> None:
@@ -320,10 +330,14 @@ def take(folder: Path, names: list[str]) -> None:
     """Take every picture at both widths, in both themes."""
     with ExitStack() as cleanup:
         prepare(cleanup)
+        from console.search_terms import index_terms
         from tests import chromium
         from tests.browser.seeding import seed
 
         seeded = seed()
+        for _ in range(2):
+            # What a worker does in the background; the first pass only says how far entries are settled.
+            index_terms()
         folder.mkdir(parents=True, exist_ok=True)
         base = cleanup.enter_context(serve())
         browser = cleanup.enter_context(chromium.launched(chromium.executable()))
@@ -345,10 +359,9 @@ def take(folder: Path, names: list[str]) -> None:
                     if login:
                         sign_in(page, base, login)
                     for name, address in wanted.items():
-                        if name in JUST_SIGNED_IN:
-                            context.clear_cookies()
-                            sign_in(page, base, login)
                         page.goto(base + address)
+                        if name in ASKED_BEFORE:
+                            show_again(page)
                         page.wait_for_timeout(150)
                         page.screenshot(path=folder / f"{name}-{theme}-{width}.png", full_page=True)
                     for name, act in wanted_acts.items():

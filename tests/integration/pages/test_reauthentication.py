@@ -130,7 +130,7 @@ def test_a_fresh_sign_in_is_said_to_be_enough_and_an_old_one_isnt(client: Client
         session[access.REAUTHENTICATED_KEY] = datetime.now(UTC).timestamp() - seconds
         session.save()
         text = client.get("/reauthentication/?next=/runs/").content.decode()
-        assert ('<a href="/runs/">Go on</a>' in text) is enough
+        assert ('<a href="/runs/">Go on without</a>' in text) is enough
         assert ("Nothing was recorded." in text) is not enough
 
 
