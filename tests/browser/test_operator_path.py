@@ -17,7 +17,7 @@ from console.models import Person, Role
 from reconciliation.models import Decision
 from runs.models import Grant
 from tests import cases, chromium
-from tests.browser.screenshots import pages
+from tests.browser.screenshots import pages, pages_of_others
 from tests.browser.seeding import PASSWORD, TEAM, Seeded, people, seed
 from tests.cases import Effect, Opened
 from tests.chromium import Faults
@@ -27,7 +27,7 @@ from tests.processes import Server
 pytestmark = pytest.mark.browser
 
 REASON = "Seen in the provider's own list, with our key."
-WIDTH_OF_A_PHONE = 390
+WIDTH_OF_A_PHONE, WIDTH_OF_A_SMALL_PHONE = 390, 320
 
 
 @pytest.fixture
@@ -305,7 +305,7 @@ def test_a_reader_who_may_not_decide_sees_why_and_no_form(page: Page, web_server
 
 
 @pytest.fixture
-def seeded(web_server: Server) -> Seeded:
+def seeded(sandbox: Server, web_server: Server) -> Seeded:
     return seed()
 
 
@@ -313,21 +313,37 @@ def choose(context: BrowserContext, server: Server, theme: str) -> None:
     context.add_cookies([{"name": "recourse_theme", "value": theme, "url": server.url}])
 
 
-@pytest.mark.timeout(400)
-def test_every_page_is_accessible_in_both_themes_and_fits_a_phone(
-    page: Page, web_server: Server, seeded: Seeded
-) -> None:
-    sign_in(page, web_server)
-    for name, address in pages(seeded).items():
+def each_is_accessible(page: Page, server: Server, addresses: dict[str, str]) -> None:
+    """Axe finds nothing in either theme, and nothing scrolls sideways on phones."""
+    for name, address in addresses.items():
         for theme, width in (("light", 1440), ("dark", WIDTH_OF_A_PHONE)):
-            choose(page.context, web_server, theme)
+            choose(page.context, server, theme)
             page.set_viewport_size({"width": width, "height": 900})
-            answer = page.goto(web_server.url + address)
+            answer = page.goto(server.url + address)
             assert answer is not None
             assert answer.status == 200, (name, answer.status)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
             found = Axe().run(page, options={"resultTypes": ["violations"]})
             assert found.violations_count == 0, f"{name}, {theme}: {found.generate_report()}"
+        page.set_viewport_size({"width": WIDTH_OF_A_SMALL_PHONE, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= WIDTH_OF_A_SMALL_PHONE, name
+
+
+@pytest.mark.timeout(800)
+def test_every_page_is_accessible_in_both_themes_and_fits_a_phone(
+    page: Page, web_server: Server, seeded: Seeded
+) -> None:
+    sign_in(page, web_server)
+    each_is_accessible(page, web_server, pages(seeded))
+
+
+@pytest.mark.timeout(800)
+def test_so_is_every_page_that_is_of_another_role(page: Page, web_server: Server, seeded: Seeded) -> None:
+    each_is_accessible(page, web_server, {"login": "/login/"})
+    for login, addresses in pages_of_others(seeded).items():
+        page.context.clear_cookies()
+        sign_in(page, web_server, login)
+        each_is_accessible(page, web_server, addresses)
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
