@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.db.models import Count, Q, QuerySet
 
@@ -69,8 +70,12 @@ def counts_by_list(jobs: Sequence[BulkJob]) -> dict[str, Counts]:
             left=Count("pk", filter=Q(outcome__isnull=True)),
         )
     )
-    found = {row.pop("job_id"): Counts(**row) for row in counted}
-    return {one.pk: found.get(one.pk, Counts(done=0, refused=0, failed=0, left=0)) for one in jobs}
+    found = {one.pk: Counts(done=0, refused=0, failed=0, left=0) for one in jobs}
+    for row in counted:
+        numbers: dict[str, Any] = dict(row)
+        job_id = numbers.pop("job_id")
+        found[job_id] = Counts(**numbers)
+    return found
 
 
 def items_of(
