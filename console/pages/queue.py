@@ -68,7 +68,7 @@ def queue_news(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     backlog = backlog_of(teams=viewer.teams)
     page = {
         "news": news_of(count, href=address.href()),
-        "stats": stats_of(backlog),
+        "stats": stats_of(backlog, now=datetime.now(UTC)),
         "waits": waits_of(backlog),
     }
     response = render(request, "partials/queue_news.html", {"page": page})

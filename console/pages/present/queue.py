@@ -105,7 +105,7 @@ def queue_page(
         ),
         shown_text=_shown(shown, asked, backlog),
         order_text=_order(asked),
-        stats=stats_of(backlog),
+        stats=stats_of(backlog, now=listed.now),
         waits=waits_of(backlog),
         tabs=tabs_of(address, backlog),
         filters=filters_of(listed, address),

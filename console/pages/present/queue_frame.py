@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
 
 from django.urls import reverse
 
+from console.pages import wording
 from console.pages.present.marks import amount_of, capped, plural
 from console.pages.present.queue_filters import NARROWING, Address
 from console.pages.shapes import EmptyState, Link, Stat, Tab, WaitBucket
@@ -37,9 +39,10 @@ def waits_of(backlog: Backlog) -> tuple[WaitBucket, ...]:
     )
 
 
-def stats_of(backlog: Backlog) -> tuple[Stat, ...]:
+def stats_of(backlog: Backlog, *, now: datetime) -> tuple[Stat, ...]:
     queue = reverse("queue")
-    oldest = f"oldest since {backlog.retrying_since:%H:%M}Z" if backlog.retrying_since else "none now"
+    since = backlog.retrying_since
+    oldest = f"oldest since {wording.clock(since, now=now)}" if since else "none now"
     overdue = (
         f"{capped(backlog.overdue, COUNT_MAX)} past the time limit" if backlog.overdue else "all in time"
     )
