@@ -62,11 +62,12 @@ def test_cases_are_chosen_decided_and_read_by_keyboard_and_without_a_script(
     expect(page.get_by_role("heading", name="Decide 3 cases together?")).to_be_visible()
     page.get_by_role("radio", name="Abandon, and the runs go on without").focus()
     page.keyboard.press("Space")
-    page.get_by_label("Reason code").select_option("no_longer_needed")
-    page.get_by_label("Reason", exact=True).fill("The pickups were cancelled by phone.")
     page.get_by_role("button", name="Show what this would do").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_text("3 cases are decided, each with a decision")).to_be_visible()
+    # Why, is asked once it is seen what for.
+    page.get_by_label("Reason code").select_option("no_longer_needed")
+    page.get_by_label("Reason", exact=True).fill("The pickups were cancelled by phone.")
     checked(page)
     assert Decision.objects.count() == 0
     page.get_by_role("button", name="Abandon 3 cases").focus()

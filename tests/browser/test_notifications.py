@@ -27,6 +27,12 @@ def plain(browser: Browser, faults: Faults) -> Iterator[Page]:
     context.close()
 
 
+@pytest.fixture
+def app_env(app_env: dict[str, str]) -> dict[str, str]:
+    """With a mail server that nothing asks: without one, no message is offered to be sent."""
+    return {**app_env, "RECOURSE_MAIL_URL": "smtp://127.0.0.1:9"}
+
+
 def look(page: Page, url: str) -> None:
     """Open it in both themes: nothing for axe to find, nothing wider than the window."""
     for scheme in ("light", "dark"):
