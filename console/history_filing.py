@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -16,7 +16,7 @@ from typing import Any, Final
 from django.db import connection, transaction
 
 from console import following
-from console.history_models import PROGRESS_ID, HistoryMark, HistoryProgress, Mark
+from console.history_models import PROGRESS_ID, HistoryEntry, HistoryMark, HistoryProgress, Mark
 from reconciliation.gathering import INFORMATIVE
 from reconciliation.states import Need
 from runs.actors import ActorKind
@@ -128,13 +128,23 @@ def _file_next(progress: HistoryProgress) -> int:
 
 def _marks(leaves: Sequence[AuditLeaf]) -> Iterator[HistoryMark]:
     before = _before(leaves)
-    for leaf in leaves:
-        if leaf.team_slug:
-            for mark in sorted(_marks_of(leaf, before.get(leaf.pk))):
-                yield HistoryMark(leaf=leaf.pk, mark=mark, at=leaf.at, team_slug=leaf.team_slug)
+    marked = {
+        leaf: marks for leaf in leaves if leaf.team_slug and (marks := _marks_of(leaf, before.get(leaf.pk)))
+    }
+    filed = HistoryEntry.objects.filter(pk__in=[leaf.pk for leaf in marked])
+    providers = dict(filed.values_list("leaf", "provider")) if marked else {}
+    for leaf, marks in marked.items():
+        for mark in sorted(marks):
+            yield HistoryMark(
+                leaf=leaf.pk,
+                mark=mark,
+                at=leaf.at,
+                team_slug=leaf.team_slug,
+                provider=providers.get(leaf.pk, ""),
+            )
 
 
-def _marks_of(leaf: AuditLeaf, before: _Before | None) -> Iterable[Mark]:
+def _marks_of(leaf: AuditLeaf, before: _Before | None) -> set[Mark]:
     found: set[Mark] = set()
     by_person = leaf.actor_kind == ActorKind.PERSON
     if by_person:

@@ -378,14 +378,17 @@ class Search:
     # --- by what sets an entry apart
 
     def _marked(self, mark: Mark, place: Place | None, rows: int) -> Found:
-        """The marked entries; with another filter too, out of a bounded stretch of them."""
+        """The marked entries, of an account if asked; with another filter, out of a bounded stretch."""
         asked = self._asked
-        narrowed = bool(asked.actions or asked.actor or asked.provider)
+        narrowed = bool(asked.actions or asked.actor)
+        account = {"provider": asked.provider} if asked.provider else {}
         taken = SCANNED_MAX if narrowed else rows + 1
         newer = place is not None and place.is_newer
         order = ("at", "leaf") if newer else ("-at", "-leaf")
         parts = [
-            HistoryMark.objects.filter(self._times(), _beyond(place, "leaf"), team_slug=team, mark=mark)
+            HistoryMark.objects.filter(
+                self._times(), _beyond(place, "leaf"), team_slug=team, mark=mark, **account
+            )
             .order_by(*order)
             .values_list("at", "leaf")[:taken]
             for team in self._teams
@@ -404,9 +407,7 @@ class Search:
     def _narrowed(self, leaves: Sequence[int], order: Sequence[str], rows: int) -> list[int]:
         """The first of these entries, in their order, that are as asked; most pages are full after a few."""
         asked = self._asked
-        exact: dict[str, Any] = {
-            name: value for name, value in (("provider", asked.provider), ("actor", asked.actor)) if value
-        }
+        exact: dict[str, Any] = {"actor": asked.actor} if asked.actor else {}
         if asked.actions:
             exact["action__in"] = asked.actions
         ids: list[int] = []

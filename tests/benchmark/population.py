@@ -326,9 +326,9 @@ def _file_history(connection: psycopg.Connection[Any]) -> None:
         """
     )
     connection.execute(
-        "INSERT INTO console_historymark (leaf, mark, at, team_slug)"
-        " SELECT id, 'people', at, team_slug FROM runs_auditleaf WHERE actor_kind = 'person'"
-        " AND team_slug <> ''"
+        "INSERT INTO console_historymark (leaf, mark, at, team_slug, provider)"
+        " SELECT leaf, 'people', at, team_slug, provider FROM console_historyentry"
+        " WHERE actor LIKE 'person:%'"
     )
     for _, definition in indexes:
         connection.execute(sql.SQL(definition))

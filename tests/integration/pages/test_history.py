@@ -323,15 +323,16 @@ def test_no_way_of_asking_reads_a_table_from_end_to_end(
             [factories.TEAM],
         )
         cursor.execute(
-            "INSERT INTO console_historymark (leaf, mark, at, team_slug)"
-            " SELECT 1000000 + n, (ARRAY['people', 'quick'])[1 + n %% 2], now() - n * interval '1 s', %s"
-            " FROM generate_series(1, 5000) AS n",
+            "INSERT INTO console_historymark (leaf, mark, at, team_slug, provider)"
+            " SELECT 1000000 + n, (ARRAY['people', 'quick'])[1 + n %% 2], now() - n * interval '1 s', %s,"
+            "  'p' || n %% 5 FROM generate_series(1, 5000) AS n",
             [factories.TEAM],
         )
     analyze(owner_url)
     filters = {"action": "a3", "provider": "p2", "actor": "w1", "from": "2026-01-01"}
     asked = [dict(pairs) for length in range(5) for pairs in itertools.combinations(filters.items(), length)]
     asked += [{"show": "quick"}, {"show": "people", "action": "a3"}, {"q": opened.operation.pk}]
+    asked += [{"show": "people", "provider": "p2"}, {"show": "people", "provider": "p2", "actor": "w1"}]
     for words in asked:
         with CaptureQueriesContext(connection) as context:
             auditor.get(f"/effects/?{urlencode(words)}")
