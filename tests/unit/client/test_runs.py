@@ -264,7 +264,7 @@ def test_waiting_ends_when_the_run_has_ended(client: Client, stub: StubJournal) 
         pass
     stub.only_run()["state"] = "abandoned"
     with pytest.raises(RunEnded):
-        run.wait_until_claimable(timeout_seconds=20)
+        run.wait_until_claimable(timeout_seconds=1)
 
 
 def test_other_runs_that_are_claimable_do_not_end_the_wait(
