@@ -91,9 +91,9 @@ class HistoryMark(models.Model):
     mark = models.CharField(max_length=20)
     at = models.DateTimeField()
     team_slug = models.CharField(max_length=NAME_LENGTH)
-    # The entry's, for what is asked together most: what people did at one account. The database's default is
-    # for a worker of the version before, which files on while the newer one is being started.
-    provider = models.CharField(max_length=NAME_LENGTH, blank=True, default="", db_default="")
+    # The entry's, for what is asked together most: what people did at one account. Without a default in the
+    # database: a worker of the version before, which doesn't know it, files nothing rather than without it.
+    provider = models.CharField(max_length=NAME_LENGTH, blank=True)
 
     class Meta:
         constraints = [

@@ -15,7 +15,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name="historymark",
             name="provider",
-            field=models.CharField(blank=True, db_default="", default="", max_length=100),
+            field=models.CharField(blank=True, max_length=100),
         ),
         migrations.RunSQL(FILL, migrations.RunSQL.noop),
         migrations.AddIndex(
