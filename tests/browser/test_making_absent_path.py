@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from console.sandbox.control import SandboxControl
@@ -18,6 +17,7 @@ from reconciliation.approval_models import ApprovalRequest
 from reconciliation.providers import registry
 from tests import cases, chromium
 from tests.browser.seeding import TEAM, people
+from tests.browser.test_approver_path import accessible, fits_a_phone
 from tests.browser.test_operator_path import sign_in
 from tests.cases import Effect, Opened
 from tests.chromium import Faults
@@ -26,7 +26,6 @@ from tests.processes import Server
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 REASON = "The customer was paid back in the shop; a refund on top would be one too many."
-PHONES = (390, 320)
 
 
 @pytest.fixture
@@ -57,19 +56,6 @@ def approver(browser: Browser, faults: Faults) -> Iterator[Page]:
     context.close()
 
 
-def checked(page: Page) -> None:
-    """Axe finds nothing; it takes a script, so the page without one is left to the other run."""
-    found = Axe().run(page, options={"resultTypes": ["violations"]})
-    assert found.violations_count == 0, found.generate_report()
-
-
-def fits_a_phone(page: Page) -> None:
-    for width in PHONES:
-        page.set_viewport_size({"width": width, "height": 900})
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, width
-    page.set_viewport_size({"width": 1440, "height": 900})
-
-
 def test_two_people_have_an_effect_made_absent_and_read_what_the_provider_said(
     request: pytest.FixtureRequest,
     operator: Page,
@@ -91,7 +77,8 @@ def test_two_people_have_an_effect_made_absent_and_read_what_the_provider_said(
         operator.get_by_role("heading", name="Ask a second person: make sure that the refund is absent?")
     ).to_be_visible()
     if scripted:
-        checked(operator)
+        # Axe is a script itself: a page without one is left to the other run.
+        accessible(operator)
     fits_a_phone(operator)
     assert not ApprovalRequest.objects.exists()
     operator.get_by_role("button", name="Ask for approval", exact=True).click()
@@ -102,7 +89,7 @@ def test_two_people_have_an_effect_made_absent_and_read_what_the_provider_said(
     sign_in(approver, web_server, "approver")
     approver.goto(f"{web_server.url}/approvals/{asked.pk}/")
     expect(approver.locator("main")).to_contain_text("POST /acct/payments/refunds/cancellation")
-    checked(approver)
+    accessible(approver)
     fits_a_phone(approver)
     approver.get_by_label("I accept that this refund of €185.00 is undone").check()
     approver.get_by_label("Comment").fill("Agreed; the shop's receipt is attached.")
@@ -120,7 +107,7 @@ def test_two_people_have_an_effect_made_absent_and_read_what_the_provider_said(
     )
     expect(operator.locator("main")).to_contain_text("Abandoned")
     if scripted:
-        checked(operator)
+        accessible(operator)
     fits_a_phone(operator)
     assert opened.operation.state == "abandoned"
     with SandboxControl(sandbox.url) as control:
