@@ -62,7 +62,11 @@ def test_a_backlog_is_worked_off_by_a_few_workers_and_not_by_a_call_for_each_cas
     assert 0 < sweeping.sweep().lookups_called <= admission.LOOKUPS_AT_ONCE_MAX
 
 
-def test_a_new_wave_ends_the_one_before(calls: list[tuple[Any, ...]]) -> None:
+def test_a_new_wave_ends_the_one_before(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A worker's time would be up after a case or two on a machine that is slow; the waves alone are meant here.
+    monkeypatch.setattr(lookups, "WORK_SECONDS", 3600.0)
     opened = [in_doubt()[1] for _ in range(4)]
     sweeping.sweep()
     sweeping.sweep()
