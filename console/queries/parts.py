@@ -34,6 +34,10 @@ ALIKE_MAX: Final = 20
 CUT_LENGTH_MIN: Final = 12
 # From here on half of the threes survive two slips.
 TWO_SLIPS_LENGTH_MIN: Final = 16
+# So much of the end of a part is looked for in the index, and what it finds is compared with the whole part: each
+# three of characters more reads one more stretch of the index, the longer the journal the longer, and the threes
+# of so many characters leave next to nothing over. The end, because most names share how they begin.
+LOOKED_FOR_MAX: Final = 9
 PAGE_ROWS: Final = 50
 # What is asked for by three letters may be half of everything. A person waits so long gladly, not longer.
 LOOK_MS: Final = 400
@@ -100,8 +104,8 @@ AND (term, id) > (SELECT term, id FROM console_searchterm WHERE id = %(after)s A
 _CONTAINS: Final = """
 WITH found AS MATERIALIZED (
     SELECT id, kind, subject FROM console_searchterm
-    WHERE term LIKE lower(%(contains)s) AND term NOT LIKE lower(%(begins)s) AND team_slug = ANY(%(teams)s)
-          {only} {beyond}
+    WHERE term LIKE lower(%(contains)s) AND strpos(term, lower(%(plain)s)) > 0
+          AND term NOT LIKE lower(%(begins)s) AND team_slug = ANY(%(teams)s) {only} {beyond}
 )
 SELECT id, kind, subject, NULL FROM found ORDER BY id DESC LIMIT %(rows)s
 """
@@ -132,7 +136,7 @@ def find_parts(query: str, *, teams: Sequence[str], after: str = "", rows_max: i
         "teams": list(teams),
         "plain": text,
         "begins": f"{_escaped(text)}%",
-        "contains": f"%{_escaped(text)}%",
+        "contains": _contains(text),
         "alike_min": ALIKE_MIN,
         **_pieces(text),
     }
@@ -191,6 +195,11 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
+def _contains(text: str) -> str:
+    """The pattern by which the index finds what may contain it."""
+    return f"%{_escaped(text[-LOOKED_FOR_MAX:])}%"
+
+
 def _pieces(text: str) -> dict[str, str]:
     """The patterns of what a long name that is alike may have as it is; none for a short one."""
     if len(text) < CUT_LENGTH_MIN:
@@ -241,7 +250,13 @@ def subjects_with(query: str, *, teams: Sequence[str], subjects_max: int) -> tup
     text, only = _read(query)
     if len(text) < PART_LENGTH_MIN or not teams:
         return ()
-    asked = {"teams": list(teams), "contains": f"%{_escaped(text)}%", "begins": "", "rows": subjects_max}
+    asked = {
+        "teams": list(teams),
+        "plain": text,
+        "contains": _contains(text),
+        "begins": "",
+        "rows": subjects_max,
+    }
     try:
         with transaction.atomic(), connection.cursor() as cursor:
             rows = _rows(cursor, _statement(How.CONTAINS, only, asked), asked)

@@ -246,7 +246,7 @@ def _addresses(world: World) -> dict[str, list[str]]:
         "history": ["/effects/"],
         "history, deep": [_deep(world, "/effects/")],
         "history, people": ["/effects/?show=people"],
-        "history, people at an account": ["/effects/?show=people&provider=sandbox-mail"],
+        "history, people at an account": ["/effects/?show=people&provider=sandbox-desk"],
         "history, no exceptions": ["/effects/?show=fenced"],
         "history, lookups": ["/effects/?action=lookups"],
         "history, lookups, deep": [_deep(world, "/effects/?action=lookups")],

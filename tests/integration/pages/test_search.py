@@ -153,6 +153,16 @@ def test_a_part_of_another_teams_name_finds_nothing(login: Login) -> None:
         assert hits(outsider, query) == []
 
 
+def test_a_long_part_is_in_what_it_finds_from_its_first_letter_to_its_last(operator: Client) -> None:
+    for name in ("Z-south-2026-000417-x", "Z-north-2026-000417-x", "Z-southern-000417-x"):
+        factories.make_run(external_id=name)
+    index()
+    for part in ("south-2026-000417", "SOUTH-2026-000417-X", "th-2026-000417-x"):
+        assert {hit[1] for hit in hits(operator, part)} == {"External id contains it:"}, part
+    assert [hit[2] for hit in hits(operator, "south-2026-000417")] == ["Z-|south-2026-000417|-x"]
+    assert len(hits(operator, "th-2026-000417-x")) == 2
+
+
 def test_a_part_needs_three_characters_and_signs_of_patterns_are_letters(operator: Client) -> None:
     factories.make_run(external_id="100%_sure")
     factories.make_run(external_id="100xysure")
