@@ -33,7 +33,7 @@ from pytest_django import DjangoDbBlocker
 
 from console.celery import app as celery_app
 from console.embedded import EmbeddedServers, folders, valkey
-from console.settings import database
+from console.variables import database
 from reconciliation.providers import registry
 from reconciliation.providers.reach import parse_listing
 from tests import chromium

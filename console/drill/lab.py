@@ -27,7 +27,7 @@ from console.embedded.demo import PROJECT
 from console.embedded.processes import AS_WE_ARE, Child, start
 from console.sandbox.control import Request, SandboxControl
 from console.sandbox.process import SandboxProcess
-from console.settings import database
+from console.variables import database
 from reconciliation.breaking import BreakerState
 from reconciliation.health import AccountHealth, account_health
 from reconciliation.models import Case, Lookup

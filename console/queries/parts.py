@@ -34,9 +34,9 @@ ALIKE_MAX: Final = 20
 CUT_LENGTH_MIN: Final = 12
 # From here on half of the threes survive two slips.
 TWO_SLIPS_LENGTH_MIN: Final = 16
-# So much of the end of a part is looked for in the index, and what it finds is compared with the whole part: each
-# three of characters more reads one more stretch of the index, the longer the journal the longer, and the threes
-# of so many characters leave next to nothing over. The end, because most names share how they begin.
+# So much of the end of a part is looked for in the index; what that finds is compared with the whole part.
+# Each three of characters more reads one more stretch of the index, the longer the journal the longer, and
+# the threes of so many leave next to nothing over. The end, because most names share how they begin.
 LOOKED_FOR_MAX: Final = 9
 PAGE_ROWS: Final = 50
 # What is asked for by three letters may be half of everything. A person waits so long gladly, not longer.

@@ -147,7 +147,7 @@ def _make(world: World, servers: EmbeddedServers) -> None:
     from django.test import Client
 
     from console.models import Person
-    from console.settings import database
+    from console.variables import database
     from tests.benchmark import population
 
     name = f"pages_{world.operations}"

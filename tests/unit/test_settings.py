@@ -11,7 +11,7 @@ import pytest
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from console.settings import database
+from console.variables import database
 from tests.processes import ROOT
 
 SHOW = """

@@ -12,7 +12,7 @@ from django.core.management.commands.migrate import Command as DjangoMigrate
 from django.db import connections, transaction
 
 from console import privileges
-from console.settings import database
+from console.variables import database
 
 # Two deployments that migrate at once wait for each other; any number that nothing else locks.
 MIGRATION_LOCK = 7_245_301
