@@ -29,10 +29,15 @@ def answer(value: object, *, status: str = "200 OK", extra: str = "") -> bytes:
 
 
 class Scripted:
-    """The script of a `FaultServer`; connections share the one list of answers."""
+    """The script of a `FaultServer`; connections share the one list of answers.
 
-    def __init__(self, *answers: bytes) -> None:
+    `hangs_up`: after the last of them it closes the connection, so that nobody waits for the rest of one that
+    is cut short.
+    """
+
+    def __init__(self, *answers: bytes, hangs_up: bool = False) -> None:
         self.answers = list(answers)
+        self.hangs_up = hangs_up
         self.asked: list[Asked] = []
         self._lock = threading.Lock()
 
@@ -51,6 +56,8 @@ class Scripted:
                 self.asked.append(Asked(method, parts.path, pairs, headers, body))
                 said = self.answers.pop(0)
             conversation.send(said)
+            if self.hangs_up and not self.answers:
+                return
 
     @property
     def paths(self) -> list[str]:

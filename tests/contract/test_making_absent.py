@@ -114,7 +114,7 @@ def test_squares_request_names_the_key_and_carries_nothing_of_the_payload() -> N
     ],
 )
 def test_only_a_declared_answer_says_that_it_is_absent(said: bytes, kind: AbsenceKind) -> None:
-    with FaultServer(Scripted(said)) as server:
+    with FaultServer(Scripted(said, hangs_up=True)) as server:
         seen = make_absent(adapter("square", SQUARE_URL=server.url, SQUARE_ACCESS_TOKEN="t-1"))
     assert seen.kind is kind, seen.summary
 
@@ -145,7 +145,7 @@ def test_a_page_of_somebody_else_is_no_proof_where_only_a_status_is_declared(
     head, _, tail = source.partition("absent = [{ statuses = [200] }]")
     path = tmp_path / "square.toml"
     path.write_text(head + "absent = [{ statuses = [404] }]" + tail)
-    with FaultServer(Scripted(said)) as server:
+    with FaultServer(Scripted(said, hangs_up=True)) as server:
         environ = {"SQUARE_URL": server.url, "SQUARE_ACCESS_TOKEN": "t-1"}
         seen = make_absent(HttpDeclared(read_file(path, shown_as=path.name, environ=environ)))
     assert seen.kind is kind, seen.summary
