@@ -6,7 +6,7 @@ kept. Word of an effect never rewrites what is settled: it opens a conflict case
 
 from __future__ import annotations
 
-from reconciliation import cases
+from reconciliation import cases, extra_effects, moves
 from reconciliation.accounts import account_of
 from reconciliation.models import Case
 from reconciliation.providers.base import ReceiptMatch
@@ -18,15 +18,15 @@ from runs.models import Evidence, Receipt
 
 def open_and_judge(locked: LockedOperation, *, kind: CaseKind, because: str) -> Case:
     """Open a case, or find the open one and note that more is known; then ask the policy."""
-    case = cases.open_case_of(locked)
+    case = moves.open_case_of(locked)
     if case is None:
         case = cases.open_case(locked, kind=kind, because=because)
     else:
-        cases.note_new_evidence(locked, case)
+        moves.note_new_evidence(locked, case)
         case = cases.open_case(locked, kind=kind, because=because)
         if case.state == CaseState.RETRYING and kind == CaseKind.UNKNOWN:
             contract = account_of(locked.operation.provider_id).contract
-            cases.back_to_looking_up(locked, case, why=because, has_lookup=contract.has_lookup)
+            moves.back_to_looking_up(locked, case, why=because, has_lookup=contract.has_lookup)
     cases.judge(locked, case)
     return case
 
@@ -57,7 +57,7 @@ def receipt_after_settled(
     confirmed = Receipt.objects.filter(operation=locked.operation).first()
     if confirmed is not None and confirmed.reference == reference:
         return None
-    if cases.dealt_with(locked.operation, reference):
+    if extra_effects.dealt_with(locked.operation, reference):
         return None
     reused = refuse_reused(locked, match=match, reference=reference, evidence=evidence)
     if reused is None:
@@ -71,10 +71,10 @@ def judge_by_evidence(locked: LockedOperation, *, known: bool = False) -> None:
 
     `known`: it says nothing that wasn't on record, so whoever is deciding saw as much.
     """
-    case = cases.open_case_of(locked)
+    case = moves.open_case_of(locked)
     if case is not None:
         if not known:
-            cases.note_new_evidence(locked, case)
+            moves.note_new_evidence(locked, case)
         cases.judge(locked, case)
     else:
-        cases.settle_now(locked, actor=cases.BY_POLICY)
+        cases.settle_now(locked, actor=moves.BY_POLICY)

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from django.db import IntegrityError, transaction
 
-from reconciliation import cases
+from reconciliation import moves
 from reconciliation.attachment_models import (
     ATTACHMENT_BYTES_MAX,
     FILE_NAME_LENGTH_MAX,
@@ -110,7 +110,7 @@ def attach_file(
             )
         kept = _keep(locked, case, worker, said, content, media_type, name, key, says)
         if case.state != CaseState.RESOLVED:
-            cases.note_new_evidence(locked, case)
+            moves.note_new_evidence(locked, case)
         return Attached(kept.pk, case, replayed=False)
 
 

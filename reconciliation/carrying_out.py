@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from reconciliation import cases, retries
+from reconciliation import cases, extra_effects, moves, retries
 from reconciliation.approval_models import ApprovalRequest
 from reconciliation.asked import (
     THEN_IS_SAID,
@@ -186,7 +186,7 @@ def _confirm(deciding: Deciding, decision: Decision) -> None:
             unlocks_at=None,
         ) from reused
     Decision.objects.filter(pk=decision.pk).update(evidence=evidence, reference=receipt.reference)
-    cases.resolve(locked, deciding.case, Resolution.CONFIRMED, actor=actor)
+    moves.resolve(locked, deciding.case, Resolution.CONFIRMED, actor=actor)
 
 
 def _receipt_of_one(deciding: Deciding) -> tuple[Evidence, settling.ReceiptFacts]:
@@ -244,7 +244,7 @@ def _retry(deciding: Deciding, decision: Decision) -> None:
     if decision.executor == Executor.CONSOLE:
         require_console_may_send(locked.operation, deciding.judged)
     has_lookup = deciding.judged.contract.has_lookup
-    cases.start_retrying(locked, case, actor=deciding.actor, has_lookup=has_lookup)
+    moves.start_retrying(locked, case, actor=deciding.actor, has_lookup=has_lookup)
     if not has_lookup:
         # Nothing can be asked first: the grant is all there is.
         retries.grant_retry(locked, case, decision, deciding.judged)
@@ -254,7 +254,7 @@ def _abandon(deciding: Deciding) -> None:
     locked, case, asked, actor = deciding.locked, deciding.case, deciding.asked, deciding.actor
     known = case.finding_summary or "Whether it happened is unknown: the provider could not tell."
     settling.abandon(locked, actor=actor, known_effect=known, reason=asked.reason)
-    cases.resolve(locked, case, Resolution.ABANDONED, actor=actor)
+    moves.resolve(locked, case, Resolution.ABANDONED, actor=actor)
     end_run_if_said(locked, asked.then, actor=actor, reason=asked.reason)
 
 
@@ -267,9 +267,9 @@ def end_run_if_said(locked: LockedOperation, then: str, *, actor: Actor, reason:
 def _close_conflict(deciding: Deciding) -> None:
     locked, case, actor = deciding.locked, deciding.case, deciding.actor
     stands = deciding.asked.action == Action.ACCEPT
-    minor = cases.extra_minor(locked.operation, since=case.opened_at)
+    minor = extra_effects.extra_minor(locked.operation, since=case.opened_at)
     settling.book_conflict(locked, minor=minor, stands=stands, actor=actor, reason=deciding.asked.reason)
-    cases.resolve(locked, case, Resolution.ACCEPTED if stands else Resolution.COMPENSATED, actor=actor)
+    moves.resolve(locked, case, Resolution.ACCEPTED if stands else Resolution.COMPENSATED, actor=actor)
 
 
 def moved(locked: LockedOperation, case: Case) -> dict[str, Any]:

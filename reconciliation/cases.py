@@ -1,22 +1,17 @@
-"""Cases: open one, ask the policy about it, carry out what it concludes, close it.
+"""Cases: open one, ask the policy about it, carry out what it concludes.
 
-Everything here needs a transaction that holds the run and the operation, and is the only way in which a
-case's state moves. What people decide comes in through `decisions`, what providers answer through `lookups`,
-what senders report through `reports`; they all end in `judge` or `resolve`.
+Everything here needs a transaction that holds the run and the operation. What people decide comes in through
+`decisions`, what providers answer through `lookups`, what senders report through `reports`; they all end in
+`judge`, and in `moves`, the only way in which a case's state moves.
 """
 
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.conf import settings
-from django.db.models import Q, QuerySet
-
-from reconciliation import admission, approval_ending
+from reconciliation import admission, moves
 from reconciliation.accounts import account_of
 from reconciliation.conclusions import (
     AskPerson,
@@ -28,42 +23,18 @@ from reconciliation.conclusions import (
     RepeatByKey,
     Wait,
 )
-from reconciliation.contracts import Contract
 from reconciliation.gathering import Judged, judge_now, key_reaches_console
 from reconciliation.models import Case, Decision
 from reconciliation.policy import POLICY
 from reconciliation.states import Action, CaseKind, CaseState, Need, Resolution
 from reconciliation.waking import wake_after_commit
-from runs import audit
 from runs.actors import Actor, ActorKind
 from runs.canonical import digest
 from runs.ids import new_id
 from runs.journal import settling
-from runs.journal.pausing import refresh_outcome_pause
 from runs.locking import LockedOperation, lock_operation
-from runs.models import Attempt, Evidence, Operation, Receipt
-from runs.states import Claim, Executor, GrantState, MatchedBy, OperationState
-
-BY_POLICY = Actor(ActorKind.POLICY, POLICY)
-
-# The backoff between lookups starts fast enough that a lost reply settles before anybody looks, and slows
-# down to this.
-LOOKUP_CAP_SECONDS = 300.0
-# In needs_decision we still look now and then, so that what a provider shows late settles by itself; after
-# so many looks only a person asks again.
-LOOKUPS_BY_ITSELF_MAX = 40
-# The column's length; the evidence has the rest.
-BECAUSE_LENGTH_MAX = 300
-
-
-def open_case_of(locked: LockedOperation) -> Case | None:
-    """The operation's open case, locked, or None."""
-    return (
-        Case.objects.select_for_update()
-        .filter(operation=locked.operation)
-        .exclude(state=CaseState.RESOLVED)
-        .first()
-    )
+from runs.models import Attempt, Evidence
+from runs.states import Claim, Executor, MatchedBy
 
 
 def open_case(locked: LockedOperation, *, kind: CaseKind, because: str) -> Case:
@@ -73,11 +44,11 @@ def open_case(locked: LockedOperation, *, kind: CaseKind, because: str) -> Case:
     pause. The policy isn't asked yet.
     """
     operation, run, now = locked.operation, locked.run, locked.now
-    case = open_case_of(locked)
+    case = moves.open_case_of(locked)
     if case is not None:
         if kind == CaseKind.CONFLICT and case.kind != CaseKind.CONFLICT:
             case.kind = CaseKind.CONFLICT
-            _move(locked, case, CaseState.NEEDS_DECISION, need=Need.CONFLICT, why=because)
+            moves.move(locked, case, CaseState.NEEDS_DECISION, need=Need.CONFLICT, why=because)
         settling.open_doubt(locked)
         return case
     contract = account_of(operation.provider_id).contract
@@ -93,7 +64,7 @@ def open_case(locked: LockedOperation, *, kind: CaseKind, because: str) -> Case:
         kind=kind,
         state=CaseState.LOOKING_UP,
         # It may quote what a sender or a provider said, at any length.
-        opened_because=because[:BECAUSE_LENGTH_MAX],
+        opened_because=because[: moves.BECAUSE_LENGTH_MAX],
         next_lookup_at=now if contract.has_lookup else None,
         provider_slug=operation.provider_id,
         flow_name=run.flow.name,
@@ -107,12 +78,13 @@ def open_case(locked: LockedOperation, *, kind: CaseKind, because: str) -> Case:
         opened_at=now,
     )
     settling.open_doubt(locked)
-    _append(locked, case, "case.opened", BY_POLICY, {"kind": str(kind), "because": because}, because)
+    after = {"kind": str(kind), "because": because}
+    moves.append_leaf(locked, case, "case.opened", moves.BY_POLICY, after, because)
     wake_after_commit("look_up", case.pk)
     return case
 
 
-def judge(locked: LockedOperation, case: Case, *, actor: Actor = BY_POLICY) -> Judged:
+def judge(locked: LockedOperation, case: Case, *, actor: Actor = moves.BY_POLICY) -> Judged:
     """Ask the policy about an open case and carry out what it concludes. `actor` names who settles."""
     judged = judge_now(run=locked.run, operation=locked.operation, case=case, now=locked.now)
     carry_out(locked, case, judged.assessment.conclusion, judged, actor=actor)
@@ -121,7 +93,7 @@ def judge(locked: LockedOperation, case: Case, *, actor: Actor = BY_POLICY) -> J
 
 def settle_now(locked: LockedOperation, *, actor: Actor) -> bool:
     """Settle at once what the evidence already settles; True if the operation isn't in question any more."""
-    case = open_case_of(locked)
+    case = moves.open_case_of(locked)
     judged = judge_now(run=locked.run, operation=locked.operation, case=case, now=locked.now)
     if not isinstance(judged.assessment.conclusion, ConfirmBy | RejectBy | NotSent):
         return False
@@ -180,8 +152,8 @@ def _repeat(locked: LockedOperation, case: Case, judged: Judged) -> None:
         case=case,
         operation=locked.operation,
         action=Action.RETRY,
-        actor_kind=str(BY_POLICY.kind),
-        actor=BY_POLICY.id,
+        actor_kind=str(moves.BY_POLICY.kind),
+        actor=moves.BY_POLICY.id,
         policy=POLICY,
         reason=f"This flow lets the policy repeat once by itself. {why}",
         seen_version=case.version,
@@ -192,9 +164,9 @@ def _repeat(locked: LockedOperation, case: Case, judged: Judged) -> None:
         made_at=locked.now,
     )
     after = {"decision": decision.pk, "policy": POLICY, "executor": str(executor)}
-    _append(locked, case, "case.decided.retry", BY_POLICY, after, decision.reason)
+    moves.append_leaf(locked, case, "case.decided.retry", moves.BY_POLICY, after, decision.reason)
     has_lookup = judged.contract.has_lookup
-    start_retrying(locked, case, actor=BY_POLICY, has_lookup=has_lookup)
+    moves.start_retrying(locked, case, actor=moves.BY_POLICY, has_lookup=has_lookup)
     if not has_lookup:
         retries.grant_retry(locked, case, decision, judged)
 
@@ -264,50 +236,6 @@ def open_conflict_on_both(
     return mine, theirs
 
 
-def dealt_with(operation: Operation, reference: str) -> bool:
-    """Whether an extra effect of this reference was accepted or compensated before: no new question."""
-    closed = Case.objects.filter(
-        operation=operation, resolution__in=[Resolution.ACCEPTED, Resolution.COMPENSATED]
-    )
-    latest = closed.order_by("-number").values_list("resolved_at", flat=True).first()
-    if latest is None:
-        return False
-    told = Evidence.objects.filter(operation=operation, claim=Claim.RECEIPT, reference=reference)
-    return told.filter(recorded_at__lt=latest).exists()
-
-
-def extra_minor(operation: Operation, *, since: datetime) -> int:
-    """What the extra effects told of since then cost, in the operation's currency: each reference once.
-
-    The effect that confirmed the operation is booked already. One that states no amount, or another currency,
-    counts as the operation's own amount: the budget can hold no other. So does one that an answer proved
-    without a receipt.
-    """
-    confirmed = Receipt.objects.filter(operation=operation).values_list("reference", flat=True).first()
-    return extra_of(operation, confirmed=confirmed, told=tuple(told_since(operation, since)))
-
-
-def told_since(operation: Operation, since: datetime) -> QuerySet[Evidence]:
-    """The evidence since then of effects: receipts, and answers that prove one without a receipt."""
-    told = Evidence.objects.filter(operation=operation, recorded_at__gte=since)
-    tells = Q(claim=Claim.RECEIPT) | Q(seen__effect_exists=True)
-    return told.filter(tells).defer("body").order_by("recorded_at", "id")
-
-
-def extra_of(operation: Operation, *, confirmed: str | None, told: Sequence[Evidence]) -> int:
-    """As `extra_minor`, from the reference that confirmed the operation, if any, and from `told_since`."""
-    extra: dict[str, int] = {}
-    for evidence in told:
-        if evidence.claim != Claim.RECEIPT or evidence.reference == (confirmed or ""):
-            continue
-        amount = (evidence.seen.get("match", {}).get("receipt") or {}).get("amount")
-        minor = int(amount[1]) if amount and amount[0] == operation.amount_currency else None
-        extra[evidence.reference] = operation.amount_minor or 0 if minor is None else minor
-    if not extra and confirmed is None and any(one.seen.get("effect_exists") is True for one in told):
-        return operation.amount_minor or 0
-    return sum(extra.values())
-
-
 def _return_to_ready(locked: LockedOperation, proof: str, evidence_id: str, actor: Actor) -> None:
     for attempt in Attempt.objects.filter(operation=locked.operation):
         settling.conclude_not_sent(locked, attempt)
@@ -325,13 +253,13 @@ def _return_to_ready(locked: LockedOperation, proof: str, evidence_id: str, acto
 def _ask_person(locked: LockedOperation, case: Case, need: Need, judged: Judged) -> None:
     if need == Need.SEVERAL:
         case.kind = CaseKind.CONFLICT
-    _look_now_and_then(locked, case, judged.contract)
+    moves.look_now_and_then(locked, case, judged.contract)
     asked_already = case.state == CaseState.NEEDS_DECISION and case.need == need
     if asked_already or case.state == CaseState.AWAITING_APPROVAL:
         case.save(update_fields=["kind", "next_lookup_at"])
         return
     why = _why_parked(locked, case) if need == Need.PARKED else f"policy: {need}"
-    _move(locked, case, CaseState.NEEDS_DECISION, need=need, why=why)
+    moves.move(locked, case, CaseState.NEEDS_DECISION, need=need, why=why)
 
 
 def _why_parked(locked: LockedOperation, case: Case) -> str:
@@ -350,18 +278,8 @@ def _why_parked(locked: LockedOperation, case: Case) -> str:
     return f"It could not be looked up in time. {held.sentence if held else ''}".strip()
 
 
-def _look_now_and_then(locked: LockedOperation, case: Case, contract: Contract) -> None:
-    may_look = contract.has_lookup and case.lookups_count < LOOKUPS_BY_ITSELF_MAX
-    settled = locked.operation.state != OperationState.SENT_UNKNOWN
-    if settled or not may_look:
-        case.next_lookup_at = None
-    elif case.next_lookup_at is None or case.next_lookup_at > locked.now:
-        case.next_lookup_at = locked.now + backoff(case)
-    # One that is due and waits for its turn keeps its place.
-
-
 def _keep_looking(locked: LockedOperation, case: Case, not_before_at: datetime | None) -> None:
-    due = locked.now + backoff(case) if case.lookups_count else locked.now
+    due = locked.now + moves.backoff(case) if case.lookups_count else locked.now
     if not_before_at is not None:
         due = max(due, not_before_at)
     waits = case.next_lookup_at is not None and case.next_lookup_at <= locked.now
@@ -372,114 +290,7 @@ def _keep_looking(locked: LockedOperation, case: Case, not_before_at: datetime |
         # A person was asked; that stands while we look again.
         case.save(update_fields=["next_lookup_at"])
         return
-    _move(locked, case, CaseState.LOOKING_UP, need="", why="policy: look again")
-
-
-def backoff(case: Case) -> timedelta:
-    """Exponential backoff with full jitter over the lookups made so far, at least a tenth of its ceiling."""
-    base: float = settings.RECOURSE_LOOKUP_BASE_SECONDS
-    ceiling = min(LOOKUP_CAP_SECONDS, base * 2 ** min(case.lookups_count, 16))
-    return timedelta(seconds=ceiling * random.uniform(0.1, 1.0))  # noqa: S311 - jitter, not a secret
-
-
-def look_again_now(locked: LockedOperation, case: Case) -> None:
-    """Let the next lookup be due at once: a person asked."""
-    case.next_lookup_at = locked.now
-    case.save(update_fields=["next_lookup_at"])
-    wake_after_commit("look_up_now", case.pk)
-
-
-def back_to_looking_up(locked: LockedOperation, case: Case, *, why: str, has_lookup: bool) -> None:
-    """retrying → looking_up: the repeat was sent, or its outcome is unknown again.
-
-    The question is a new one: what was looked up before the repeat says nothing about it, so the counting and
-    the backoff begin anew.
-    """
-    case.next_lookup_at = locked.now if has_lookup else None
-    case.lookups_count = case.lookups_failed_count = 0
-    _move(locked, case, CaseState.LOOKING_UP, need="", why=why)
-    wake_after_commit("look_up", case.pk)
-
-
-def start_retrying(locked: LockedOperation, case: Case, *, actor: Actor, has_lookup: bool) -> None:
-    """needs_decision or looking_up → retrying, by a decision. A fresh lookup comes first, if any.
-
-    Fresh means asked after the decision: one that is running now will be evidence and no more.
-    """
-    case.next_lookup_at = locked.now if has_lookup else None
-    case.lookup_claim, case.lookup_claimed_until_at = "", None
-    case.lookups_failed_count = 0
-    _move(locked, case, CaseState.RETRYING, need="", why="retry with the same key", actor=actor)
-    wake_after_commit("look_up_now", case.pk)
-
-
-def hand_to_person(
-    locked: LockedOperation, case: Case, need: Need, *, why: str, actor: Actor = BY_POLICY
-) -> None:
-    """Ask a person, whatever the policy would still try: what was begun can't be gone on with.
-
-    What a provider shows late still settles by itself: it is looked at now and then, as in every decision
-    that is awaited.
-    """
-    _look_now_and_then(locked, case, account_of(locked.operation.provider_id).contract)
-    _move(locked, case, CaseState.NEEDS_DECISION, need=need, why=why, actor=actor)
-
-
-def await_approval(locked: LockedOperation, case: Case, *, why: str, actor: Actor) -> None:
-    """needs_decision or looking_up → awaiting_approval: a second person is asked. It keeps why people are."""
-    _look_now_and_then(locked, case, account_of(locked.operation.provider_id).contract)
-    _move(locked, case, CaseState.AWAITING_APPROVAL, need=case.need, why=why, actor=actor)
-
-
-def await_absence(locked: LockedOperation, case: Case, *, why: str, actor: Actor) -> None:
-    """awaiting_approval → looking_up: a request to make the effect absent leaves, and its answer is awaited.
-
-    Until then nothing is looked up: what would be seen may be of before it or after.
-    """
-    case.next_lookup_at = None
-    case.lookup_claim, case.lookup_claimed_until_at = "", None
-    _move(locked, case, CaseState.LOOKING_UP, need="", why=why, actor=actor)
-
-
-def back_from_approval(locked: LockedOperation, case: Case, *, why: str, actor: Actor = BY_POLICY) -> None:
-    """awaiting_approval → needs_decision: the request ended without being carried out, or was overtaken."""
-    need = Need(case.need) if case.need else Need.APPROVAL_ENDED
-    hand_to_person(locked, case, need, why=why, actor=actor)
-
-
-def resolve(locked: LockedOperation, case: Case, resolution: Resolution, *, actor: Actor) -> None:
-    """Close the case. Its operation has been settled, or stays as it was (conflicts after the fact)."""
-    before = case.state
-    _void_approval(locked, case, before, f"The case was resolved as {resolution}.", actor)
-    case.state, case.resolution, case.resolved_at = CaseState.RESOLVED, resolution, locked.now
-    case.need, case.parked_because, case.next_lookup_at = "", "", None
-    case.snoozed_until_at = None
-    case.version += 1
-    case.save(
-        update_fields=[
-            *("state", "resolution", "resolved_at", "need", "parked_because"),
-            *("next_lookup_at", "version", "kind", "snoozed_until_at"),
-        ]
-    )
-    after = {"from": before, "resolution": str(resolution), "policy": POLICY}
-    _append(locked, case, "case.resolved", actor, after, "")
-
-
-def note_new_evidence(locked: LockedOperation, case: Case, *, looked_up: bool = False) -> None:
-    """A new distinct piece of evidence came: whoever is deciding saw less, and who put it off as well.
-
-    What a second person was asked about, or has approved and nobody has sent, is void by it: it was asked on
-    other evidence. `looked_up`: a lookup told it, as one does before a retry; what follows from it for a
-    retry that is approved is what the policy concludes (`retries.after_lookup`).
-    """
-    case.version += 1
-    case.snoozed_until_at = None
-    case.save(update_fields=["version", "snoozed_until_at"])
-    why = "New evidence came that wasn’t there when the second person was asked."
-    if case.state == CaseState.AWAITING_APPROVAL:
-        back_from_approval(locked, case, why=why)
-    elif case.state == CaseState.RETRYING and not looked_up and approval_ending.open_of_case(case.pk):
-        hand_to_person(locked, case, Need.GRANT_ENDED, why=why)
+    moves.move(locked, case, CaseState.LOOKING_UP, need="", why="policy: look again")
 
 
 def _by_policy(actor: Actor) -> str:
@@ -490,60 +301,6 @@ def _by_policy(actor: Actor) -> str:
 def _resolve_if_open(
     locked: LockedOperation, case: Case | None, resolution: Resolution, actor: Actor
 ) -> None:
-    open_one = case or open_case_of(locked)
+    open_one = case or moves.open_case_of(locked)
     if open_one is not None:
-        resolve(locked, open_one, resolution, actor=actor)
-
-
-def _move(
-    locked: LockedOperation,
-    case: Case,
-    state: CaseState,
-    *,
-    need: str,
-    why: str,
-    actor: Actor = BY_POLICY,
-) -> None:
-    before, need_before = case.state, case.need
-    case.state, case.need = state, need
-    if before == CaseState.RETRYING and state != CaseState.RETRYING:
-        # What was granted was granted for what was known then.
-        settling.end_grants(locked.operation, GrantState.VOID, locked, why)
-        refresh_outcome_pause(locked.locked_run)
-    # Into retrying, from an approval, only what was approved leads.
-    if state not in (before, CaseState.RETRYING):
-        _void_approval(locked, case, before, why, actor)
-    if state == CaseState.NEEDS_DECISION:
-        case.needs_decision_since_at = case.needs_decision_since_at or locked.now
-    case.parked_because = why[:BECAUSE_LENGTH_MAX] if need == Need.PARKED else ""
-    changed = (before, need_before) != (state, need)
-    if changed:
-        case.version += 1
-        case.snoozed_until_at = None
-    case.save()
-    if changed:
-        after: dict[str, Any] = {"from": before, "state": str(state), "need": str(need)}
-        _append(locked, case, "case.moved", actor, after, why)
-
-
-def _void_approval(locked: LockedOperation, case: Case, before: str, why: str, actor: Actor) -> None:
-    """What a case has moved away from, nobody approves any more, and what was approved isn't sent."""
-    if before in (CaseState.AWAITING_APPROVAL, CaseState.RETRYING):
-        approval_ending.void_for_case(case_id=case.pk, because=why, actor=actor, now=locked.now)
-
-
-def _append(
-    locked: LockedOperation, case: Case, action: str, actor: Actor, after: dict[str, Any], why: str
-) -> None:
-    audit.append(
-        audit.Event(
-            action=action,
-            actor=actor,
-            team=case.team_id,
-            run=case.run_id,
-            operation=case.operation_id,
-            subject=case.pk,
-            after={"version": case.version, **after},
-            reason=why,
-        )
-    )
+        moves.resolve(locked, open_one, resolution, actor=actor)

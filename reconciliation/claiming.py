@@ -16,7 +16,7 @@ import structlog
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from reconciliation import admission, cases
+from reconciliation import admission, moves
 from reconciliation.accounts import account_of, is_declared
 from reconciliation.admission import Admitted, Held
 from reconciliation.contracts import ProviderAccount
@@ -236,7 +236,7 @@ def park_lost(*, case_id: str) -> bool:
         why = f"Its lookup was begun {LOST_MAX} times and never came back: each may have ended its worker."
         case.lookup_claim, case.lookup_claimed_until_at = "", None
         case.lookups_lost_count = LOST_MAX - 1
-        cases.hand_to_person(locked, case, Need.PARKED, why=why)
+        moves.hand_to_person(locked, case, Need.PARKED, why=why)
         case.next_lookup_at = None
         case.save()
         log.error("lookup_lost", case=case.pk, operation=operation_id, times=LOST_MAX)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from reconciliation import approvals, carrying_out, cases
+from reconciliation import approvals, carrying_out, moves
 from reconciliation.approval_kinds import Consent, Held, Kind
 from reconciliation.approval_models import ApprovalDeed, ApprovalKind, ApprovalRequest
 from reconciliation.asked import (
@@ -58,7 +58,7 @@ def ask_second_person(deciding: Deciding, *, why: str) -> ApprovalRequest:
         # A choice among several has to be made before anybody can consent to it.
         receipt_named(locked.operation, deciding.judged, deciding.status, asked.receipt or GivenReceipt())
     parameters = _parameters(asked, why)
-    cases.await_approval(locked, case, why=f"a second person is asked: {asked.action}", actor=deciding.actor)
+    moves.await_approval(locked, case, why=f"a second person is asked: {asked.action}", actor=deciding.actor)
     return approvals.put(
         Held(locked_run=locked.locked_run, operation=locked, case=case),
         kind=KINDS[_KIND_OF[asked.action]],
@@ -243,9 +243,9 @@ def _carry_out(held: Held, consent: Consent) -> None:
 def _reopen(held: Held, approval: ApprovalRequest, because: str) -> None:
     locked, case = _of(held)
     if case.state == CaseState.AWAITING_APPROVAL:
-        cases.back_from_approval(locked, case, why=because)
+        moves.back_from_approval(locked, case, why=because)
     elif case.state == CaseState.RETRYING:
-        cases.hand_to_person(locked, case, Need.GRANT_ENDED, why=because)
+        moves.hand_to_person(locked, case, Need.GRANT_ENDED, why=because)
 
 
 def _subject(held: Held) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import transaction
 
-from reconciliation import cases
+from reconciliation import moves
 from reconciliation.decisions import find_case
 from reconciliation.models import Case
 from reconciliation.states import CaseState
@@ -92,5 +92,5 @@ def attach(
             says_digest=says,
         )
         if case.state != CaseState.RESOLVED:
-            cases.note_new_evidence(locked, case)
+            moves.note_new_evidence(locked, case)
         return Attached(kept.pk, case, replayed=False)

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from reconciliation import cases
+from reconciliation import cases, moves
 from reconciliation.accounts import account_of
 from reconciliation.models import Case
 from reconciliation.states import CaseKind, CaseState
@@ -103,14 +103,14 @@ def take_in_operation(locked: LockedOperation) -> bool:
         settling.end_attempt(locked, attempt, outcome=AttemptOutcome.UNREPORTED)
     if waiting:
         return False
-    case = cases.open_case_of(locked)
+    case = moves.open_case_of(locked)
     if case is None:
         case = cases.open_case(locked, kind=CaseKind.UNKNOWN, because=_why(lapsed, now))
         cases.judge(locked, case)
         return True
     if lapsed and case.state == CaseState.RETRYING:
         contract = account_of(operation.provider_id).contract
-        cases.back_to_looking_up(
+        moves.back_to_looking_up(
             locked, case, why="the repeat was not reported", has_lookup=contract.has_lookup
         )
         cases.judge(locked, case)

@@ -14,7 +14,7 @@ import structlog
 from django.db import OperationalError, transaction
 from structlog.contextvars import bound_contextvars
 
-from reconciliation import admission, breaking, cases, claiming, effective, retries
+from reconciliation import admission, breaking, cases, claiming, effective, moves, retries
 from reconciliation.accounts import account_of
 from reconciliation.admission import RETRY_AFTER_MAX
 from reconciliation.claiming import CLAIM_SECONDS, Asked, Lost, NotDue, Taken, claim_due
@@ -230,7 +230,7 @@ def record_finding(*, asked: Asked, finding: Finding, asked_by: str) -> Came:
         if ours:
             case.lookup_claim, case.lookup_claimed_until_at = "", None
         if open_question and not known:
-            cases.note_new_evidence(locked, case, looked_up=True)
+            moves.note_new_evidence(locked, case, looked_up=True)
         if not (ours and open_question):
             case.save(update_fields=["lookup_claim", "lookup_claimed_until_at"])
             return Came()
@@ -265,7 +265,7 @@ def _act_on(locked: LockedOperation, case: Case, finding: Finding, lookup: Looku
     except Exception:
         log.exception("lookup_not_acted_on", case=case.pk, finding=finding.kind.value)
         locked = lock_operation(operation_id=locked.operation.pk, team=None)
-        cases.hand_to_person(
+        moves.hand_to_person(
             locked, Case.objects.get(pk=case.pk), Need.PARKED, why="acting on the lookup failed"
         )
 
@@ -349,7 +349,7 @@ def ask_again(*, case_id: str, team: str | None, actor: Actor, list_id: str = ""
         if _asked_already(case, actor, now=locked.now):
             wake_after_commit("look_up_now", case.pk)
         else:
-            cases.look_again_now(locked, case)
+            moves.look_again_now(locked, case)
             audit.append(
                 audit.Event(
                     action="case.lookup_asked",

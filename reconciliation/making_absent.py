@@ -18,7 +18,15 @@ from django.db import transaction
 from django.db.models import QuerySet
 from structlog.contextvars import bound_contextvars
 
-from reconciliation import admission, approval_ending, approvals, approving, carrying_out, cases, effective
+from reconciliation import (
+    admission,
+    approval_ending,
+    approvals,
+    approving,
+    carrying_out,
+    effective,
+    moves,
+)
 from reconciliation.accounts import account_of
 from reconciliation.approval_kinds import Held, content_of, hold_of, kind_of
 from reconciliation.approval_models import ApprovalKind, ApprovalRequest, ApprovalState
@@ -153,7 +161,7 @@ def _note_leaving(
         "absence.sent",
         {"number": row.number, "approval": approval.pk, "quiet_after_at": row.quiet_after_at.isoformat()},
     )
-    cases.await_absence(locked, case, why="the request to make it absent leaves", actor=SENDER)
+    moves.await_absence(locked, case, why="the request to make it absent leaves", actor=SENDER)
     payload = bytes(operation.payload)
     return _Outgoing(
         request_id=row.pk,
@@ -232,10 +240,10 @@ def _conclude(
             evidence=evidence,
             absent=True,
         )
-        cases.resolve(locked, case, Resolution.ABANDONED, actor=actor)
+        moves.resolve(locked, case, Resolution.ABANDONED, actor=actor)
         carrying_out.end_run_if_said(locked, decision.then, actor=actor, reason=decision.reason)
         return
-    cases.note_new_evidence(locked, case)
+    moves.note_new_evidence(locked, case)
     _back_to_people(locked, case, row, seen.summary)
 
 
@@ -254,7 +262,7 @@ def _back_to_people(locked: LockedOperation, case: Case, row: AbsenceRequest, wh
     """Ask people again, and look at the provider from when the request can no longer take effect."""
     has_lookup = account_of(locked.operation.provider_id).contract.has_lookup
     need = Need.NOT_FOUND if has_lookup else Need.NO_LOOKUP
-    cases.hand_to_person(locked, case, need, why=why[:300])
+    moves.hand_to_person(locked, case, need, why=why[:300])
     if has_lookup and row.outcome != AbsenceKind.NOT_SENT:
         case.next_lookup_at = max(locked.now, row.quiet_after_at)
         case.save(update_fields=["next_lookup_at"])
@@ -303,7 +311,7 @@ def give_up(*, request_id: str) -> bool:
         )
         _end(locked, row, AbsenceState.UNANSWERED, evidence)
         if case.state != CaseState.RESOLVED and locked.operation.state == OperationState.SENT_UNKNOWN:
-            cases.note_new_evidence(locked, case)
+            moves.note_new_evidence(locked, case)
             _back_to_people(locked, case, row, summary)
         return True
 
@@ -320,7 +328,7 @@ def _hold(request_id: str) -> tuple[LockedOperation, Case, AbsenceRequest]:
 
 def _tell(locked: LockedOperation, case: Case) -> None:
     if case.state != CaseState.RESOLVED:
-        cases.note_new_evidence(locked, case)
+        moves.note_new_evidence(locked, case)
 
 
 def _keep(

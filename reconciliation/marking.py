@@ -12,7 +12,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
-from reconciliation import cases, place
+from reconciliation import cases, moves, place
 from reconciliation.accounts import account_of
 from reconciliation.gate_models import SweepFailure
 from reconciliation.models import Case
@@ -133,7 +133,7 @@ def mark(*, operation_id: str) -> bool:
         case = cases.open_case(locked, kind=CaseKind.UNKNOWN, because=why)
         if why == PERHAPS_REPEATED and case.kind == CaseKind.UNKNOWN:
             has_lookup = account_of(operation.provider_id).contract.has_lookup
-            cases.back_to_looking_up(locked, case, why=why, has_lookup=has_lookup)
+            moves.back_to_looking_up(locked, case, why=why, has_lookup=has_lookup)
         cases.judge(locked, case)
         here = AccountReturn.objects.filter(freeze=freeze, account=operation.provider_id)
         here.update(marked_count=F("marked_count") + 1)

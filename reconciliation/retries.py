@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from structlog.contextvars import bound_contextvars
 
-from reconciliation import approval_ending, approving, cases, effective, fencing, place
+from reconciliation import approval_ending, approving, effective, fencing, moves, place
 from reconciliation.approval_kinds import content_of
 from reconciliation.approval_models import ApprovalRequest, ApprovalState
 from reconciliation.gathering import Judged, judge_now
@@ -81,13 +81,13 @@ def after_lookup(locked: LockedOperation, case: Case, lookup: Lookup, *, known: 
         return
     if lookup.finding in (FindingKind.UNAVAILABLE, FindingKind.INCONCLUSIVE):
         if case.lookups_failed_count >= FRESH_LOOKUP_FAILURES_MAX:
-            cases.hand_to_person(locked, case, Need.PARKED, why="the fresh lookup before a retry failed")
+            moves.hand_to_person(locked, case, Need.PARKED, why="the fresh lookup before a retry failed")
         else:
-            case.next_lookup_at = locked.now + cases.backoff(case)
+            case.next_lookup_at = locked.now + moves.backoff(case)
             case.save(update_fields=["next_lookup_at"])
         return
     if lookup.finding == FindingKind.CANDIDATE and not known:
-        cases.hand_to_person(locked, case, Need.CANDIDATE, why="the fresh lookup showed something alike")
+        moves.hand_to_person(locked, case, Need.CANDIDATE, why="the fresh lookup showed something alike")
         return
     judged = judge_now(run=locked.run, operation=locked.operation, case=case, now=locked.now)
     grant_retry(locked, case, decision, judged)
@@ -99,7 +99,7 @@ def grant_retry(locked: LockedOperation, case: Case, decision: Decision, judged:
     approval = decision.approval
     why = _why_not_granted(locked, judged, approval)
     if why:
-        cases.hand_to_person(locked, case, _need_now(judged), why=why)
+        moves.hand_to_person(locked, case, _need_now(judged), why=why)
         return None
     not_before = max(locked.now, silent_at(facts) or locked.now)
     not_after = not_before + GRANT_LIFETIME
@@ -109,7 +109,7 @@ def grant_retry(locked: LockedOperation, case: Case, decision: Decision, judged:
     elif starts_by is not None:
         not_after = min(not_after, starts_by)
     if not_after <= not_before:
-        cases.hand_to_person(locked, case, Need.GRANT_ENDED, why="the key's window has closed")
+        moves.hand_to_person(locked, case, Need.GRANT_ENDED, why="the key's window has closed")
         return None
     grant = make_grant(
         locked,
@@ -227,10 +227,10 @@ def _take_back(operation_id: str, why: str) -> None:
     with transaction.atomic():
         locked = lock_operation(operation_id=operation_id, team=None)
         grant = Grant.objects.filter(operation=locked.operation, state=GrantState.OPEN).first()
-        case = cases.open_case_of(locked)
+        case = moves.open_case_of(locked)
         # Somebody may have decided anew meanwhile.
         if case is not None and grant is not None and why_outdated(locked, grant):
-            cases.hand_to_person(locked, case, Need.GRANT_ENDED, why=why)
+            moves.hand_to_person(locked, case, Need.GRANT_ENDED, why=why)
 
 
 def send_granted(*, grant_id: str) -> str:
@@ -330,9 +330,9 @@ def expire_grant(*, grant_id: str, now: datetime | None = None) -> bool:
         ended = end_grant(
             locked, grant, state=GrantState.EXPIRED, actor=GRANTER, why="unused until its time ended"
         )
-        case = cases.open_case_of(locked)
+        case = moves.open_case_of(locked)
         if ended and case is not None:
-            cases.hand_to_person(locked, case, Need.GRANT_ENDED, why="the granted retry was not used")
+            moves.hand_to_person(locked, case, Need.GRANT_ENDED, why="the granted retry was not used")
         return ended
 
 
@@ -351,5 +351,5 @@ def withdraw_grant(*, case_id: str, team: str | None, actor: Actor, reason: str)
             return False
         if case.state == CaseState.RETRYING:
             why = f"the retry was withdrawn: {reason}"
-            cases.hand_to_person(locked, case, Need.GRANT_ENDED, why=why, actor=actor)
+            moves.hand_to_person(locked, case, Need.GRANT_ENDED, why=why, actor=actor)
         return True

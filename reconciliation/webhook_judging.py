@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 from django.db import OperationalError, transaction
 
-from reconciliation import arrivals, cases
+from reconciliation import arrivals, cases, moves
 from reconciliation.contracts import Contract
 from reconciliation.intake import take_in_operation
 from reconciliation.providers import registry
@@ -129,7 +129,7 @@ def act_on(locked: LockedOperation, event: SignedNotice, seen: Judged) -> Eviden
 def _leave_to_person(locked: LockedOperation) -> None:
     if locked.operation.state == OperationState.SENT_UNKNOWN:
         case = cases.open_case(locked, kind=CaseKind.UNKNOWN, because="Acting on a notice failed.")
-        cases.hand_to_person(locked, case, Need.PARKED, why="acting on a notice failed")
+        moves.hand_to_person(locked, case, Need.PARKED, why="acting on a notice failed")
 
 
 def _says(seen: Judged) -> str:
@@ -223,10 +223,10 @@ def _ask_the_rest(locked: LockedOperation, kind: FindingKind, evidence: Evidence
     """Where the notice didn't settle it: a difference is a person's at once, the rest is worth a look."""
     if locked.operation.state != OperationState.SENT_UNKNOWN:
         return
-    case = cases.open_case_of(locked)
+    case = moves.open_case_of(locked)
     if case is None:
         if kind is FindingKind.MISMATCH:
             arrivals.open_and_judge(locked, kind=CaseKind.UNKNOWN, because=evidence.summary)
         return
     if kind in (FindingKind.REFUSED, FindingKind.PENDING) and case.next_lookup_at is not None:
-        cases.look_again_now(locked, case)
+        moves.look_again_now(locked, case)

@@ -16,7 +16,7 @@ from console.queries.related import Related, related_to
 from console.queries.together import CountOf, Together
 from reconciliation.admission import claimed_at
 from reconciliation.approval_models import ApprovalRequest
-from reconciliation.cases import extra_of, told_since
+from reconciliation.extra_effects import extra_of, told_since
 from reconciliation.gate_models import AccountGate
 from reconciliation.gathering import (
     Judged,
