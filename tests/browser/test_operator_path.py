@@ -28,6 +28,8 @@ pytestmark = pytest.mark.browser
 
 REASON = "Seen in the provider's own list, with our key."
 WIDTH_OF_A_PHONE, WIDTH_OF_A_SMALL_PHONE = 390, 320
+# In px, of small text.
+HEIGHT_OF_TWO_LINES = 30
 
 
 @pytest.fixture
@@ -323,6 +325,9 @@ def each_is_accessible(page: Page, server: Server, addresses: dict[str, str]) ->
             assert answer is not None
             assert answer.status == 200, (name, answer.status)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (name, width)
+            for crumbs in page.locator(".crumbs").all() if width > WIDTH_OF_A_PHONE else ():
+                height = crumbs.evaluate("one => one.getBoundingClientRect().height")
+                assert height < HEIGHT_OF_TWO_LINES, (name, "its way there takes more than a line")
             found = Axe().run(page, options={"resultTypes": ["violations"]})
             assert found.violations_count == 0, f"{name}, {theme}: {found.generate_report()}"
         page.set_viewport_size({"width": WIDTH_OF_A_SMALL_PHONE, "height": 900})
