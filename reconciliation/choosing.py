@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from reconciliation.facts import Facts, SeenReceipt
+from reconciliation.facts import ANOTHER_TEAMS, Facts, SeenReceipt
 from reconciliation.providers.base import ReceiptState
 from runs.models import Evidence, Operation
 from runs.refusals import Invalid
@@ -79,9 +79,11 @@ def why_not_chosen(receipt: SeenReceipt, record: Mapping[str, Any] | None = None
     doesn't hold.
     """
     if receipt.confirmed_other:
+        other = receipt.confirmed_other
+        which = "another operation" if other == ANOTHER_TEAMS else f"operation {other}"
         return (
-            f"Receipt {receipt.reference} has confirmed operation {receipt.confirmed_other} already, and one"
-            " receipt confirms one operation."
+            f"Receipt {receipt.reference} has confirmed {which} already, and one receipt confirms one"
+            " operation."
         )
     if not receipt.matches:
         return f"Receipt {receipt.reference} {against(record)}."

@@ -8,11 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from reconciliation.contracts import AccountPin, MakeAbsent
 from reconciliation.providers.base import FindingKind
 from reconciliation.states import CaseKind, CaseState
 from runs.states import AttemptOutcome, OperationState, RunState
+
+# In place of an operation's id, where that is another team's: a shared account shows its receipts to both.
+ANOTHER_TEAMS: Final = "another team's"
 
 
 class Holder(StrEnum):
@@ -45,6 +49,7 @@ class SeenReceipt:
     """A receipt on record; `matches`: it names the operation, equals the payload and has succeeded.
 
     `confirmed_other` is the operation that the same receipt has confirmed already: it can confirm no second.
+    Of another team's operation there is no id here, only that there is one (`ANOTHER_TEAMS`).
     """
 
     reference: str

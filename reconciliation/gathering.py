@@ -12,6 +12,7 @@ from django.db.models import Q, QuerySet
 from reconciliation.accounts import account_of
 from reconciliation.contracts import AccountPin, Contract, KeyScope, ProviderAccount
 from reconciliation.facts import (
+    ANOTHER_TEAMS,
     AbsenceFacts,
     AttemptFacts,
     Facts,
@@ -356,7 +357,10 @@ def _receipts(operation: Operation, evidence: Sequence[Evidence]) -> tuple[SeenR
     taken = Receipt.objects.filter(
         provider_id=operation.provider_id, reference__in={one.reference for one in seen if one.matches}
     ).exclude(operation=operation)
-    others = dict(taken.values_list("reference", "operation_id"))
+    others = {
+        reference: pk if team == operation.team_id else ANOTHER_TEAMS
+        for reference, pk, team in taken.values_list("reference", "operation_id", "operation__team_id")
+    }
     return tuple(replace(one, confirmed_other=others.get(one.reference, "")) for one in seen)
 
 

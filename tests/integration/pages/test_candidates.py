@@ -198,6 +198,16 @@ def test_a_receipt_that_has_confirmed_another_operation_is_named_with_it() -> No
     assert second.operation.state == "sent_unknown"
 
 
+def test_another_teams_operation_that_a_receipt_has_confirmed_is_not_named(login: Login) -> None:
+    theirs, ours = cases.open_case(team="theirs"), cases.needs_decision(team="ours")
+    cases.looked_up(theirs, cases.found(theirs))
+    # The account is both teams', and shows one record to both.
+    report_another(ours, matches=True, id="rfd_01")
+    page = login(Role.OPERATOR, team="ours").get(f"/cases/{ours.case_id}/").content.decode()
+    assert "Receipt rfd_01 has confirmed another operation already" in page
+    assert theirs.operation.pk not in page
+
+
 def test_a_candidates_own_words_are_text_in_the_page(kim: Client) -> None:
     opened = cases.open_case()
     hostile = '"><script>x</script>'
