@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from django.http import QueryDict
 
 from console import history_filing
-from console.export_models import ExportForm, ExportPiece, ExportState, HistoryExport
+from console.export_models import QUERY_LENGTH, ExportForm, ExportPiece, ExportState, HistoryExport
 from console.history_lines import csv_head, csv_lines, json_lines
 from console.pages.present.history_address import read_history
 from console.queries.effects import Place, Search, read_frame
@@ -49,16 +49,29 @@ class TooManyExports(Refusal):
     word: ClassVar[str] = "too_many_exports"
 
 
+class FilterTooLong(Refusal):
+    """The filter as an address has it is longer than what is kept with an export."""
+
+    word: ClassVar[str] = "filter_too_long"
+
+
 def ask_export(*, worker: Worker, teams: Sequence[str], query: str, form: str) -> HistoryExport:
     """Ask for an export of these teams' history as an address narrows it. Owns its transaction.
 
-    What is under way already with the same content is that one. Raises `Invalid`, `TooManyExports`.
+    What is under way already with the same content is that one. Raises `Invalid`, `FilterTooLong`,
+    `TooManyExports`.
     """
     if form not in set(ExportForm):
         raise Invalid("Choose CSV or JSON Lines.", where="form", allowed=[str(one) for one in ExportForm])
     address = read_history(QueryDict(query))
     if address.unread or not teams:
         raise Invalid("The filter can’t be read as it is.", where="query", unread=list(address.unread))
+    # Never cut: what is left of a filter asks another question, and its file would hold other entries.
+    if max(len(query), len(address.query)) > QUERY_LENGTH:
+        raise FilterTooLong(
+            f"The filter takes more than the {QUERY_LENGTH:,} characters that an export keeps of it. Nothing"
+            " was asked for."
+        )
     with transaction.atomic():
         # One at a time of this person: of those under way, none is counted that another is just adding.
         with connection.cursor() as cursor:

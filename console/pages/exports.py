@@ -13,7 +13,7 @@ from django.urls import reverse
 
 from console import exporting
 from console.access import Deed
-from console.export_models import QUERY_LENGTH, ExportForm, ExportState, HistoryExport
+from console.export_models import ExportForm, ExportState, HistoryExport
 from console.pages.guards import Viewer, page, wants_partial
 from console.pages.present.exports import export_list_page, export_page, manifest_of
 from runs.locking import database_now
@@ -34,7 +34,7 @@ def export_list(request: HttpRequest, viewer: Viewer) -> HttpResponse:
         export = exporting.ask_export(
             worker=viewer.worker,
             teams=viewer.teams,
-            query=request.POST.get("query", "")[:QUERY_LENGTH],
+            query=request.POST.get("query", ""),
             form=request.POST.get("form", ""),
         )
         return HttpResponseRedirect(reverse("export", args=[export.pk]))

@@ -26,6 +26,7 @@ NEVER_ANSWERED = {
     "view_name_taken",
     "too_many_views",
     "too_many_exports",
+    "filter_too_long",
     "not_your_view",
     "not_yourself",
     "last_administrator",

@@ -9,6 +9,7 @@ import json
 import tracemalloc
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.test import Client
@@ -279,6 +280,20 @@ def test_the_same_asked_twice_is_one_and_there_is_a_limit(auditor: Client) -> No
     assert "3 exports of yours are under way" in refused.content.decode()
     for wrong in ({"form": "pdf"}, {"form": "csv", "query": "from=yesterday"}):
         assert auditor.post("/effects/exports/", wrong).status_code == 400
+
+
+@pytest.mark.parametrize("name", ["ж" * 260, "😀" * 300], ids=["letters", "pictures"])
+def test_a_filter_too_long_to_be_kept_is_refused_and_never_cut(auditor: Client, name: str) -> None:
+    cases.needs_decision()
+    words = {"q": name, "action": "decisions", "provider": cases.PAYMENTS, "show": "people"}
+    for query in (urlencode(words), f"q={name}"):
+        refused = auditor.post("/effects/exports/", {"query": query, "form": "csv"})
+        assert refused.status_code == 409
+        assert "The filter takes more than" in refused.content.decode()
+    assert not HistoryExport.objects.exists()
+    # What fits is kept whole.
+    assert ask(auditor, urlencode({**words, "q": "ж" * 100}))
+    assert "show=people" in HistoryExport.objects.get().query
 
 
 def test_files_are_deleted_after_their_time_and_manifests_stay(auditor: Client) -> None:
