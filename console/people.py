@@ -388,14 +388,19 @@ def _teams(slugs: Collection[str]) -> list[Team]:
     return found
 
 
-def require_still(by: By) -> None:
-    """Refuse whoever was an administrator when they sent this, and isn't any more. Asked under the locks."""
+def require_still(by: By) -> str:
+    """Refuse whoever was an administrator when they sent this, and isn't any more; else their principal now.
+
+    Asked after the locks were granted: what was committed while they waited counts. "" for a machine.
+    """
     if by.actor.kind is not ActorKind.PERSON:
-        return
+        return by.principal
     number = int(by.actor.id.removeprefix(access.ACTOR_PREFIX))
     known = Person.objects.filter(pk=number, is_active=True, roles__contains=[str(Role.ADMINISTRATOR)])
-    if not known.exists():
+    person = known.first()
+    if person is None:
         raise NotAnAdministrator("You are no administrator any more. Nothing was changed.")
+    return access.principal_of(person)
 
 
 def keep_an_administrator(person: Person, *, roles: Collection[str]) -> None:
@@ -409,11 +414,12 @@ def keep_an_administrator(person: Person, *, roles: Collection[str]) -> None:
 
 
 def _locked(by: By, person_id: int) -> Person:
-    require_still(by)
     person = Person.objects.select_for_update(no_key=True).filter(pk=person_id).first()
+    # After the lock: whoever was closed, or joined with this account, while they waited changes nothing.
+    own = require_still(by)
     if person is None:
         raise NotFound("There is no such account.")
-    if by.principal and access.principal_of(person) == by.principal:
+    if own and access.principal_of(person) == own:
         raise NotYourself("Your own account is changed by another administrator.")
     return person
 

@@ -50,8 +50,12 @@ def name_account_teams(
     """
     said = checked_reason(reason)
     with transaction.atomic():
+        named = account_access.name_teams(
+            account=account, teams=teams, seen=seen, actor=by.actor, reason=said
+        )
+        # After its lock, and with what it did undone: whoever was closed while they waited changes nothing.
         require_still(by)
-        return account_access.name_teams(account=account, teams=teams, seen=seen, actor=by.actor, reason=said)
+    return named
 
 
 def set_flow_policy(
@@ -65,7 +69,8 @@ def set_flow_policy(
 ) -> Flow:
     """Say what a flow's team decided about it; it counts for cases from now on. Owns its transaction.
 
-    `automatic_repeat` is "off" or "safe". Raises `Invalid`, `NotFound`, `NothingChanged`.
+    `automatic_repeat` is "off" or "safe". Raises `Invalid`, `NotAnAdministrator`,
+    `NotFound`, `NothingChanged`.
     """
     said = checked_reason(reason)
     wanted: dict[str, Any] = {
@@ -84,6 +89,7 @@ def set_flow_policy(
         )
     with transaction.atomic():
         flow = Flow.objects.select_for_update(no_key=True).filter(pk=flow_id).first()
+        require_still(by)
         if flow is None:
             raise NotFound("There is no such flow.")
         before = {name: getattr(flow, name) for name in wanted}
