@@ -140,7 +140,7 @@ def consequences_of(
         case Action.ACCEPT | Action.COMPENSATE:
             return _after_the_fact(action, facts, books, extra_minor)
         case Action.MAKE_ABSENT:
-            return _make_absent(facts, now, books, run, then)
+            return _make_absent(facts, contract, now, books, run, then)
 
 
 def _confirm(facts: Facts, books: Books, run: RunFacts, receipt_minor: int | None) -> Consequences:
@@ -218,11 +218,13 @@ def _abandon(facts: Facts, books: Books, run: RunFacts, then: str) -> Consequenc
     )
 
 
-def _make_absent(facts: Facts, now: datetime, books: Books, run: RunFacts, then: str) -> Consequences:
+def _make_absent(
+    facts: Facts, contract: Contract, now: datetime, books: Books, run: RunFacts, then: str
+) -> Consequences:
     """What follows if the provider says that it is absent; where that proves nothing, people decide again."""
     way = facts.absence_way
     reserved = books.operation_reserved_minor if books.reservation == Reservation.RESERVED else 0
-    proves = way is not None and may_prove(facts, way, now)
+    proves = way is not None and may_prove(facts, contract, way, now)
     if then == Then.END:
         run_then = RunThen.ENDED if facts.run_state in RUN_ENDED else RunThen.ENDS
     else:

@@ -397,8 +397,9 @@ class MakeAbsent:
     """A request that makes sure that an effect isn't there. Two people decide on it; it is no way to look.
 
     `request` is its method and path, `says` what it does and doesn't do. `proves_within_ms`: how long after
-    the first send the answer "absent" is taken as proof; later the provider may have forgotten what the key
-    names. None is never: the answer is then evidence for people, and nothing follows from it.
+    the first send the answer "absent" is taken as proof, the request's own longest way there included; later
+    the provider may have forgotten what the key names. None is never: the answer is then evidence for people,
+    and nothing follows from it.
     """
 
     title: str
@@ -411,7 +412,7 @@ class MakeAbsent:
     documentation_url: str = ""
 
     def proves_until(self, first_sent_at: datetime) -> datetime | None:
-        """Until when a request that leaves can prove absence; None is never."""
+        """Until when a request that takes effect there can prove absence; None is never."""
         if self.proves_within_ms is None:
             return None
         return first_sent_at + timedelta(milliseconds=self.proves_within_ms)

@@ -254,7 +254,7 @@ def _is_proved(locked: LockedOperation, case: Case, row: AbsenceRequest) -> bool
     return (
         way is not None
         and left is not None
-        and proves_absence(judged.facts, way, left, attempts_before=row.attempts_before)
+        and proves_absence(judged.facts, judged.contract, way, left, attempts_before=row.attempts_before)
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from reconciliation.contracts import AskedAgain, LateSend, MakeAbsent
+from reconciliation.contracts import AskedAgain, Contract, LateSend, MakeAbsent
 from reconciliation.facts import AbsenceFacts, Facts
 from reconciliation.providers.base import FindingKind
 from reconciliation.states import Need
@@ -92,19 +92,30 @@ def why_not(facts: Facts) -> str:
     return "" if facts.console_can_send else "The console holds no credentials for this account."
 
 
-def may_prove(facts: Facts, way: MakeAbsent, sent_at: datetime) -> bool:
-    """Whether the answer "absent" to a request that leaves at `sent_at` would be a proof."""
-    until = way.proves_until(facts.first_sent_at) if facts.first_sent_at is not None else None
+def may_prove(facts: Facts, contract: Contract, way: MakeAbsent, sent_at: datetime) -> bool:
+    """Whether the answer "absent" to a request that is recorded at `sent_at` would be a proof."""
+    until = _recorded_until(facts, contract, way)
     return until is not None and sent_at < until
 
 
-def proves_absence(facts: Facts, way: MakeAbsent, absence: AbsenceFacts, *, attempts_before: int) -> bool:
+def _recorded_until(facts: Facts, contract: Contract, way: MakeAbsent) -> datetime | None:
+    """Until when a request may be put on record to be a proof, if it then takes all the time that it may.
+
+    It leaves after its record, and the provider must not have forgotten the key when it takes effect there.
+    """
+    until = way.proves_until(facts.first_sent_at) if facts.first_sent_at is not None else None
+    return None if until is None else until - (contract.quiet_at(until) - until)
+
+
+def proves_absence(
+    facts: Facts, contract: Contract, way: MakeAbsent, absence: AbsenceFacts, *, attempts_before: int
+) -> bool:
     """Whether the answer "absent" that came is a proof: in time, and nothing has contradicted it since.
 
     `attempts_before`: how many attempts there were when it left; every one was quiet then.
     """
     return (
-        may_prove(facts, way, absence.sent_at)
+        may_prove(facts, contract, way, absence.sent_at)
         and len(facts.attempts) == attempts_before
         and not any(one.matches for one in facts.receipts)
         and not facts.mismatch_reported
@@ -112,10 +123,10 @@ def proves_absence(facts: Facts, way: MakeAbsent, absence: AbsenceFacts, *, atte
     )
 
 
-def sentence(facts: Facts, way: MakeAbsent, now: datetime) -> str:
+def sentence(facts: Facts, contract: Contract, way: MakeAbsent, now: datetime) -> str:
     """What it would do, what its answer would prove, and what stays open."""
     parts = ["One request that changes the provider, so it takes a second person."]
-    until = way.proves_until(facts.first_sent_at) if facts.first_sent_at is not None else None
+    until = _recorded_until(facts, contract, way)
     if until is not None and now < until:
         parts.append(f"If it leaves before {_utc(until)}, its success proves that the effect isn’t there.")
     else:

@@ -64,7 +64,7 @@ def allowed_actions(
             for action in (Action.CONFIRM, Action.RETRY, Action.ABANDON, *_offered(facts))
         )
     three = (_confirm(facts), _retry(facts, contract, now, answers), _abandon(facts, now))
-    absent = _make_absent(facts, now, answers)
+    absent = _make_absent(facts, contract, now, answers)
     return three if absent is None else (*three, absent)
 
 
@@ -250,7 +250,9 @@ def _abandon(facts: Facts, now: datetime) -> ActionStatus:
     )
 
 
-def _make_absent(facts: Facts, now: datetime, answers: tuple[Answer, ...]) -> ActionStatus | None:
+def _make_absent(
+    facts: Facts, contract: Contract, now: datetime, answers: tuple[Answer, ...]
+) -> ActionStatus | None:
     """Let the provider make sure that the effect isn't there; None where it offers nothing of the kind."""
     way = facts.absence_way
     if way is None:
@@ -279,7 +281,7 @@ def _make_absent(facts: Facts, now: datetime, answers: tuple[Answer, ...]) -> Ac
     return ActionStatus(
         action=Action.MAKE_ABSENT,
         permission=_SECOND,
-        sentence=making_absent_rules.sentence(facts, way, now),
+        sentence=making_absent_rules.sentence(facts, contract, way, now),
     )
 
 

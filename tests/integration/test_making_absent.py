@@ -28,7 +28,7 @@ from reconciliation.providers import registry
 from reconciliation.providers.registry import SHIPPED
 from reconciliation.states import Action
 from runs.journal.freezing import mark_perhaps_sent
-from runs.locking import lock_operation
+from runs.locking import database_now, lock_operation
 from runs.models import AuditLeaf, Evidence, Operation
 from tests.cases_world import PAYMENTS, SUPPLIER, decide, declare, in_doubt, judged, look, report
 from tests.factories import TEAM, Claimed, fresh
@@ -212,6 +212,27 @@ def test_too_long_after_the_first_send_its_success_is_evidence_alone(control: Sa
     )
     assert made_absent(case) == "absent"
     assert AbsenceRequest.objects.get().proved is False
+    assert (fresh(claimed.operation).state, fresh(case).state) == ("sent_unknown", "needs_decision")
+
+
+def test_one_that_could_arrive_when_the_key_is_forgotten_is_evidence_alone(control: SandboxControl) -> None:
+    claimed, case = doubt()
+    way = registry.account(PAYMENTS).make_absent
+    assert way is not None
+    assert way.proves_within_ms is not None
+    # On record in time. Its worker may be stopped before it leaves, and the provider be slow with it.
+    Operation.objects.filter(pk=claimed.operation.pk).update(
+        first_sent_at=database_now() - timedelta(milliseconds=way.proves_within_ms - 8_000)
+    )
+    approval = ask(case)
+    consent(approval)
+    assert making_absent.send(approval_id=approval.pk) == "absent"
+    request, first_sent_at = AbsenceRequest.objects.get(), fresh(claimed.operation).first_sent_at
+    assert first_sent_at is not None
+    until = way.proves_until(first_sent_at)
+    assert until is not None
+    assert request.sent_at < until < request.quiet_after_at
+    assert request.proved is False
     assert (fresh(claimed.operation).state, fresh(case).state) == ("sent_unknown", "needs_decision")
 
 

@@ -62,7 +62,7 @@ def make_absent_in_words(way: MakeAbsent) -> tuple[str, ...]:
     proves = (
         "Its success is evidence for people and proves nothing."
         if way.proves_within_ms is None
-        else f"Its success is taken as proof if it leaves within {duration(way.proves_within_ms)} of the "
+        else f"Its success is taken as proof if it arrives within {duration(way.proves_within_ms)} of the "
         "first send, and every request had ended by then; later it is evidence and no more."
     )
     late = {
