@@ -14,13 +14,17 @@ from structlog.contextvars import bound_contextvars
 from reconciliation import approval_ending, approving, effective, fencing, moves, place
 from reconciliation.approval_kinds import content_of
 from reconciliation.approval_models import ApprovalRequest, ApprovalState
+from reconciliation.contracts import AccountPin
 from reconciliation.gathering import Judged, judge_now
 from reconciliation.models import Case, Decision, Lookup
 from reconciliation.policy import assess
+from reconciliation.providers import registry
 from reconciliation.providers.base import (
+    Exchange,
     FindingKind,
     NotSentSeen,
     OutgoingOperation,
+    Phase,
     ReceiptMatch,
     ReceiptSeen,
     RejectedSeen,
@@ -161,7 +165,14 @@ def why_outdated(locked: LockedOperation, grant: Grant) -> str:
     Between the grant and its use the account may have been tightened, or its credential, endpoint or file
     changed: the key then protects nothing (DESIGN law 5), and a repeat takes a second person.
     """
-    judged = judge_now(run=locked.run, operation=locked.operation, case=None, now=locked.now)
+    return _why_outdated(locked, grant, _judged_without_case(locked))
+
+
+def _judged_without_case(locked: LockedOperation) -> Judged:
+    return judge_now(run=locked.run, operation=locked.operation, case=None, now=locked.now)
+
+
+def _why_outdated(locked: LockedOperation, grant: Grant, judged: Judged) -> str:
     facts, contract = judged.facts, judged.contract
     if grant.executor == Executor.CONSOLE and not judged.account.console_can_send:
         return f"the console doesn't send for {judged.account.title} now."
@@ -240,11 +251,18 @@ def send_granted(*, grant_id: str) -> str:
     finds it taken and starts nothing.
     """
     asked_at = elapsed_seconds()
+    stands_on: list[AccountPin] = []
+
+    def standing(locked: LockedOperation, grant: Grant) -> str:
+        judged = _judged_without_case(locked)
+        stands_on.append(judged.account.pin)
+        return _why_outdated(locked, grant, judged)
+
     try:
         go = begin_repeat_by_console(
             grant_id=grant_id,
             attempt_id=f"console-{grant_id}",
-            why_outdated=why_outdated,
+            why_outdated=standing,
             note_used=note_used,
         )
     except Refusal as refusal:
@@ -256,7 +274,7 @@ def send_granted(*, grant_id: str) -> str:
         # Another task minted this attempt and may be sending it right now.
         return ""
     with bound_contextvars(operation=go.operation_id, grant=grant_id, account=go.provider):
-        outcome = effective.adapter(go.provider).send(_outgoing(go, asked_at))
+        outcome = _send(go, asked_at, stands_on[-1])
         log.info("granted_sent", outcome=outcome.kind.value)
         try:
             _report(go, outcome)
@@ -264,6 +282,28 @@ def send_granted(*, grant_id: str) -> str:
             # Kept as evidence before it was refused, with its case.
             log.info("granted_send_not_confirmed", word=refusal.word, sentence=refusal.sentence)
     return outcome.kind.value
+
+
+def _send(go: Go, asked_at: float, stands_on: AccountPin) -> SendOutcome:
+    """Send through the account that the grant was judged by, and through no other.
+
+    An account that is declared in the console can be declared anew in this very moment. At another address,
+    or with another credential, the key protects nothing (DESIGN law 5), and nobody was asked about that.
+    """
+    try:
+        adapter = effective.adapter(go.provider)
+    except registry.UnknownProvider:
+        return _not_started("Its account is no longer declared, so nothing was sent.", "NotDeclared")
+    if adapter.account.pin != stands_on:
+        return _not_started(
+            "Its account was declared anew after the retry was granted, so nothing was sent.", "DeclaredAnew"
+        )
+    return adapter.send(_outgoing(go, asked_at))
+
+
+def _not_started(summary: str, error_class: str) -> NotSentSeen:
+    exchange = Exchange(method="", url="", error_class=error_class, error=summary, phase=Phase.NOT_STARTED)
+    return NotSentSeen(exchange=exchange, summary=summary)
 
 
 def _outgoing(go: Go, asked_at: float) -> OutgoingOperation:

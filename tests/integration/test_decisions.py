@@ -6,9 +6,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import settings
 
 from console.sandbox.control import SandboxControl
 from reconciliation import decisions, lookups, retries, sweeping
@@ -18,12 +20,13 @@ from reconciliation.decisions import ActionLocked, DecisionStale, Forbidden, Giv
 from reconciliation.models import Case, Decision
 from reconciliation.policy import POLICY
 from reconciliation.providers import registry
+from reconciliation.providers.registry import SHIPPED
 from reconciliation.states import Action, CaseState, Need, Resolution
 from reconciliation.tightening import tighten
 from runs import leases
 from runs.actors import Actor, ActorKind
 from runs.journal.ending import abandon_run
-from runs.journal.sending import NotSendable, begin_send
+from runs.journal.sending import Go, NotSendable, begin_send
 from runs.leases import RunPaused
 from runs.models import Attempt, AuditLeaf, Evidence, Flow, Grant, Receipt, Run
 from runs.plan import build_plan
@@ -545,6 +548,36 @@ def test_a_repeat_of_what_was_done_already_is_the_same_effect(control: SandboxCo
     assert lookups.look_up(case_id=case.pk) == "not_found"
     assert retries.send_granted(grant_id=Grant.objects.get().pk) == "receipt"
     assert (state_of(claimed), counts(control, claimed)) == ("confirmed", (2, 1))
+
+
+def test_a_repeat_goes_nowhere_once_its_account_is_declared_anew(
+    control: SandboxControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its key may be unknown there: nobody was asked about an effect that could then be the second."""
+    slug = "sandbox-supplier-own"
+    shipped = next(SHIPPED.rglob("sandbox-supplier.toml")).read_text()
+    file = tmp_path / f"{slug}.toml"
+    file.write_text(shipped.replace('slug = "sandbox-supplier"', f'slug = "{slug}"'))
+    monkeypatch.setattr(settings, "RECOURSE_PROVIDERS_DIR", [str(tmp_path)])
+    declare()
+    claimed, case = in_doubt(slug)
+    decide(case, Action.RETRY, executor="console")
+    lookups.look_up(case_id=case.pk)
+    grant = Grant.objects.get()
+    begin = retries.begin_repeat_by_console
+
+    def begin_and_declare_anew(**asked: Any) -> Go:
+        go = begin(**asked)
+        file.write_text(file.read_text().replace("/supplier", "/supplier-eu"))
+        declare()
+        return go
+
+    monkeypatch.setattr(retries, "begin_repeat_by_console", begin_and_declare_anew)
+    assert retries.send_granted(grant_id=grant.pk) == "not_sent"
+    assert Attempt.objects.get(number=2).outcome == AttemptOutcome.NOT_SENT
+    assert state_of(claimed) == "sent_unknown"
+    monkeypatch.undo()
+    registry.reload()
 
 
 def test_found_by_the_fresh_lookup_confirms_and_nothing_is_sent(control: SandboxControl) -> None:
