@@ -49,6 +49,11 @@ def sync_accounts() -> list[str]:
     """
     now = database_now()
     with transaction.atomic():
+        # Whoever tightens or declares an account holds its row, so what they did is read once we hold it:
+        # what had been read before would take back the longer quiet time that somebody has just set.
+        rows = ProviderAccount.objects.select_for_update(no_key=True).order_by("slug")
+        list(rows.values_list("slug", flat=True))
+        effective.forget()
         accounts = effective.all_accounts()
         _bring(accounts, now=now)
     return [account.slug for account in accounts]

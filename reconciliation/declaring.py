@@ -186,9 +186,15 @@ def declare(
             actor_name=actor_name[:100],
             made_at=database_now(),
         )
+        before = (
+            # Held before it is read what is tightened: whoever tightens has the row first.
+            JournalAccount.objects.select_for_update(no_key=True)
+            .filter(pk=slug)
+            .values("adapter_version", "endpoint")
+            .first()
+        )
         tightened = newest_of(slug)
         in_force = held_to(declared.account, tightened.values if tightened is not None else {})
-        before = JournalAccount.objects.filter(pk=slug).values("adapter_version", "endpoint").first()
         sync_account(in_force, now=made.made_at)
         if newest is None and teams is not None:
             account_access.name_first(account=slug, teams=teams, actor=actor)

@@ -37,7 +37,7 @@ from runs.models import AuditLeaf, ProviderAccount
 from runs.refusals import Invalid
 from tests import factories
 from tests.cases_world import in_doubt
-from tests.concurrency import at_once
+from tests.concurrency import Connect, Holder, at_once, start
 from tests.contract.declaring import DECLARATION
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -94,6 +94,25 @@ def test_what_is_declared_is_an_account_at_once_and_on_record() -> None:
     event = json.loads(bytes(leaf.body))["event"]
     assert (event["actor"]["id"], event["subject"], event["reason"]) == ("person:7", "shop", WHY)
     assert event["after"]["digest"] == account.declaration_digest
+
+
+def test_a_declaration_that_waits_for_a_tightening_keeps_what_was_tightened(connect: Connect) -> None:
+    put()
+    other = Holder(connect(), connect())
+    other.execute("BEGIN", [])
+    other.execute("SELECT 1 FROM runs_provideraccount WHERE slug = 'shop' FOR NO KEY UPDATE", [])
+    declaring = start(lambda: put(1, ('title = "Shop"', 'title = "The shop"')))
+    other.wait_for_waiters(1)
+    other.execute(
+        "INSERT INTO reconciliation_tightening"
+        ' (account, number, "values", reason, actor, actor_name, made_at)'
+        " VALUES ('shop', 1, '{\"in_flight_bound_ms\": 90000}', 'Slow.', 'person:7', '', clock_timestamp())",
+        [],
+    )
+    other.execute("UPDATE runs_provideraccount SET in_flight_ms = 90000 WHERE slug = 'shop'", [])
+    other.release()
+    assert declaring.result().answer.number == 2
+    assert ProviderAccount.objects.get(pk="shop").in_flight_ms == 90_000
 
 
 def test_a_process_that_has_just_looked_finds_what_another_declares() -> None:

@@ -23,7 +23,7 @@ from runs.locking import database_now
 from runs.models import AuditLeaf, ProviderAccount
 from runs.refusals import Invalid, NotFound
 from tests import cases
-from tests.concurrency import at_once
+from tests.concurrency import Connect, Holder, at_once, start
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -66,6 +66,27 @@ def test_a_second_tightening_adds_to_the_first() -> None:
     assert second.number == 2
     contract = account_of(PAYMENTS).contract
     assert (contract.dedup_window_ms, contract.rate_limit_per_second) == (HOUR_MS, 0.5)
+
+
+def test_a_sync_that_waits_for_a_tightening_keeps_what_was_tightened(connect: Connect) -> None:
+    """It had read the accounts before it waited, and a shorter quiet time lets a repeat leave too early."""
+    other = Holder(connect(), connect())
+    other.execute("BEGIN", [])
+    other.execute("SELECT 1 FROM runs_provideraccount WHERE slug = %s FOR NO KEY UPDATE", [PAYMENTS])
+    syncing = start(sync_accounts)
+    other.wait_for_waiters(1)
+    other.execute(
+        "INSERT INTO reconciliation_tightening"
+        ' (account, number, "values", reason, actor, actor_name, made_at)'
+        " VALUES (%s, 1, '{\"in_flight_bound_ms\": 90000}', 'Slower.', 'person:7', '', clock_timestamp())",
+        [PAYMENTS],
+    )
+    other.execute("UPDATE runs_provideraccount SET in_flight_ms = 90000 WHERE slug = %s", [PAYMENTS])
+    other.release()
+    assert PAYMENTS in syncing.result().answer
+    effective.forget()
+    assert account_of(PAYMENTS).contract.in_flight_bound_ms == 90_000
+    assert ProviderAccount.objects.get(pk=PAYMENTS).in_flight_ms == 90_000
 
 
 def test_the_adapter_concludes_by_the_contract_in_force() -> None:
