@@ -21,7 +21,7 @@ from reconciliation.accounts import sync_account
 from reconciliation.contracts import Contract
 from reconciliation.models import Case, Declaration
 from reconciliation.providers import registry
-from reconciliation.providers.declaration import ADAPTER, FILE_BYTES_MAX, Declared
+from reconciliation.providers.declaration import ADAPTER, FILE_BYTES_MAX, Declared, parse_toml
 from reconciliation.providers.reach import PORTS, OutOfReach, environment_reach
 from reconciliation.providers.redaction import REDACTED, Redactor, is_secret_shaped
 from reconciliation.providers.registry import Stored
@@ -278,8 +278,8 @@ def _parsed(text: str) -> Mapping[str, Any]:
     if len(text.encode("utf-8", "replace")) > FILE_BYTES_MAX:
         return {}
     try:
-        return tomllib.loads(text)
-    except (ValueError, RecursionError):
+        return parse_toml(text)
+    except ValueError:
         return {}
 
 

@@ -55,6 +55,8 @@ ADAPTER = "http_declared"
 # not taken to protect what the new code would send.
 ADAPTER_CODE_VERSION = 1
 FILE_BYTES_MAX = 256 * 1024
+# Nothing that is declared has half as many.
+LEVELS_MAX = 20
 
 # What a fact may be about beside the fields of the contract.
 LISTING = "listing"
@@ -114,6 +116,29 @@ def read_file(path: Path, *, shown_as: str, environ: Mapping[str, str] | None = 
     return read_content(content, shown_as=shown_as, environ=environ)
 
 
+def parse_toml(text: str) -> dict[str, Any]:
+    """What the text says; raises `ValueError`, also for more levels than anything declared has.
+
+    A dotted name has as many levels as it has dots, and whoever walks through those would fall.
+    """
+    too_deep = f"more than {LEVELS_MAX} levels of tables"
+    try:
+        data = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(too_deep) from None
+    level: list[Any] = [data]
+    for _ in range(LEVELS_MAX):
+        level = [
+            inner
+            for one in level
+            for inner in (one.values() if isinstance(one, dict) else one)
+            if isinstance(inner, dict | list)
+        ]
+    if level:
+        raise ValueError(too_deep)
+    return data
+
+
 def read_content(content: bytes, *, shown_as: str, environ: Mapping[str, str] | None = None) -> Declared:
     """Read one declaration from its bytes; as `read_file`."""
     environ = os.environ if environ is None else environ
@@ -121,8 +146,8 @@ def read_content(content: bytes, *, shown_as: str, environ: Mapping[str, str] | 
     try:
         if len(content) > FILE_BYTES_MAX:
             raise ValueError(f"more than {FILE_BYTES_MAX} bytes")
-        data = tomllib.loads(content.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        data = parse_toml(content.decode("utf-8"))
+    except ValueError as error:
         raise _unreadable(shown_as, error) from None
     declared = _read(
         Table(data, name="", faults=faults),

@@ -123,6 +123,11 @@ def test_a_process_that_has_just_looked_finds_what_another_declares() -> None:
     assert is_declared(account_of("shop"))
 
 
+@pytest.mark.parametrize("deep", ["a." * 3_000 + "b = 1", "a = " + "[" * 30 + "]" * 30, "a = " + "[" * 3_000])
+def test_a_text_of_too_many_levels_is_refused_as_one_that_cannot_be_read(deep: str) -> None:
+    assert "more than 20 levels" in refused(text=f"{deep}\n{TEXT}")[""]
+
+
 def test_a_wrong_declaration_is_refused_in_the_words_of_a_file() -> None:
     said = refused(('"header_bare"', '"header"'), ("more =", "mores ="))
     assert "Did you mean header_bare?" in said["contract.key_format"]
