@@ -6,6 +6,7 @@ a positive sign that nothing was sent.
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import replace
 
@@ -98,5 +99,8 @@ class TokenSource:
         try:
             seconds = KEPT_SECONDS_UNSTATED if stated is None else float(stated) - RENEW_BEFORE_SECONDS
         except ValueError:
+            seconds = KEPT_SECONDS_UNSTATED
+        if math.isnan(seconds):
+            # No time is later than that: the token would be kept for good.
             seconds = KEPT_SECONDS_UNSTATED
         return token, min(max(seconds, 0.0), KEPT_SECONDS_MAX)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from reconciliation.providers import authorizing
 from reconciliation.providers.base import (
     Found,
     NotSentSeen,
@@ -134,7 +136,7 @@ def test_a_lost_answer_about_the_token_sends_nothing_either(tmp_path: Path) -> N
     assert isinstance(outcome, NotSentSeen)
 
 
-@pytest.mark.parametrize("lasts", [30, 0, "soon"])
+@pytest.mark.parametrize("lasts", [30, 0, "soon", "-inf"])
 def test_a_token_that_ends_within_the_minute_is_not_used_for_a_second_request(
     lasts: object, tmp_path: Path
 ) -> None:
@@ -148,6 +150,21 @@ def test_a_token_that_ends_within_the_minute_is_not_used_for_a_second_request(
         assert isinstance(adapter.send(operation()), ReceiptSeen)
         adapter.close()
     assert peer.paths.count("/oauth/token") == (1 if kept else 2)
+
+
+def test_a_token_whose_end_is_no_number_is_not_kept_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endless = answer({"access_token": "at-1", "expires_in": "nan"})
+    peer = Scripted(endless, answer(RECEIPT), TOKEN, answer(RECEIPT))
+    with FaultServer(peer) as server:
+        adapter = account(tmp_path, server.url, CLIENT)
+        assert isinstance(adapter.send(operation()), ReceiptSeen)
+        later = authorizing.elapsed_seconds() + authorizing.KEPT_SECONDS_MAX
+        monkeypatch.setattr(authorizing, "elapsed_seconds", lambda: later)
+        assert isinstance(adapter.send(replace(operation(), start_by=later + 60)), ReceiptSeen)
+        adapter.close()
+    assert peer.paths.count("/oauth/token") == 2
 
 
 def test_a_token_that_was_not_taken_is_forgotten(tmp_path: Path) -> None:
