@@ -34,15 +34,27 @@ PAYLOADS_MAX = 20
 _OPERATION_ID = re.compile(rf"(?<![A-Za-z0-9_])op_[{ALPHABET}]{{{ULID_LENGTH}}}(?![A-Za-z0-9_])")
 # No key of ours is longer (DESIGN law 3).
 _KEY_LENGTH_MAX = 45
+# So many cases of a team at the account, the newest, are looked through for what was given up.
+CASES_MAX = 1_000
 # By the open attempts and the open cases, of which there are few: no index finds operations by their state,
-# and none by their payload.
-_UNSETTLED_WITH = """
+# and none by their payload. Beside them stands what was sent and is settled without a provider's receipt,
+# given up most of all: its effect may still be told of, and whoever asks anew gives the same reference.
+_PERHAPS_MEANT = """
 SELECT o.id, o.key, o.tool, o.payload FROM runs_operation o
 WHERE o.provider_id = %(account)s AND position(%(member)s::bytea IN o.payload) > 0 AND o.id IN (
     SELECT a.operation_id FROM runs_attempt a WHERE a.outcome = 'open'
     UNION
     SELECT c.operation_id FROM reconciliation_case c
     WHERE c.provider_slug = %(account)s AND c.state <> 'resolved'
+    UNION
+    SELECT settled.id FROM runs_team team CROSS JOIN LATERAL (
+        SELECT c.operation_id FROM reconciliation_case c
+        WHERE c.team_id = team.slug AND c.provider_slug = %(account)s
+        ORDER BY c.opened_at DESC, c.id DESC LIMIT %(cases)s
+    ) AS latest JOIN runs_operation settled ON settled.id = latest.operation_id
+    WHERE settled.settled_at IS NOT NULL AND settled.first_sent_at IS NOT NULL AND NOT EXISTS (
+        SELECT FROM runs_receipt r WHERE r.operation_id = settled.id AND r.matched_by <> 'person'
+    )
 )
 LIMIT %(limit)s
 """
@@ -77,7 +89,8 @@ def _by_own_reference(
 ) -> tuple[str, MatchedBy] | None:
     """The one operation whose payload gave the reference that the record carries, where it travels so.
 
-    Settled ones are known by their receipt. Two that gave the same one can't be told apart: neither is meant.
+    What was confirmed is known by its receipt. Two others that gave the same one can't be told apart, whether
+    they are settled or not: neither is meant.
     """
     member = Template(contract.receipt.our_reference or "").alone or ""
     seen = text_at(contract.receipt.reference, record)
@@ -97,15 +110,18 @@ def _by_own_reference(
 
 
 def _payloads_with(account: str, member: str, text: str) -> list[Subject]:
-    """Unsettled operations whose payload has a member with this text; none if they are too many."""
+    """What a notice may be about of the operations whose payload has a member with this text; none if that is
+    too much.
+    """
     name = canonical_bytes(member.rpartition(".")[2])
     values: dict[str, str | bytes | int] = {
         "account": account,
         "member": name + b":" + canonical_bytes(text),
         "limit": PAYLOADS_MAX + 1,
+        "cases": CASES_MAX,
     }
     with connection.cursor() as cursor:
-        cursor.execute(_UNSETTLED_WITH, values)
+        cursor.execute(_PERHAPS_MEANT, values)
         rows = cursor.fetchall()
     if len(rows) > PAYLOADS_MAX:
         return []

@@ -14,19 +14,20 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from reconciliation import webhooks
+from reconciliation import cases, webhooks
 from reconciliation.accounts import sync_accounts
 from reconciliation.models import Case
 from reconciliation.providers import registry
 from reconciliation.providers.webhook_signing import WebhookForged, sign
 from reconciliation.providers.webhook_table import WebhookRules
-from reconciliation.states import CaseKind, Need, WebhookOutcome
+from reconciliation.states import CaseKind, Need, Resolution, WebhookOutcome
 from reconciliation.webhook_models import WebhookEvent, WebhookRefusals
 from reconciliation.webhooks import Notice, Taken
+from runs.journal import settling
 from runs.locking import database_now
 from runs.models import Operation, Receipt
-from tests.cases_world import state_of
-from tests.factories import Claimed, effect, make_claimed, send
+from tests.cases_world import case_of, report, state_of
+from tests.factories import PERSON, Claimed, effect, held, make_claimed, send
 from tests.signed_notices import Delivery, by_adyen, by_paypal, by_twilio, certificate
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -480,6 +481,42 @@ def test_two_adyen_payments_with_one_reference_are_told_apart_by_nobody() -> Non
     first, second = sent("adyen"), sent("adyen")
     assert deliver("adyen", first, {}).outcome == WebhookOutcome.UNMATCHED
     assert (state_of(first), state_of(second)) == ("sent_unknown", "sent_unknown")
+
+
+@pytest.mark.parametrize("success", ["true", "false"])
+def test_an_adyen_notice_that_may_be_of_a_payment_that_was_given_up_settles_no_other(success: str) -> None:
+    """It was asked for anew, for the same order, and the notice of the first comes late."""
+    first = sent("adyen")
+    give_up(first)
+    second = sent("adyen")
+    assert deliver("adyen", first, {"success": success}).outcome == WebhookOutcome.UNMATCHED
+    assert (state_of(first), state_of(second)) == ("abandoned", "sent_unknown")
+
+
+def test_an_adyen_notice_of_a_payment_that_was_given_up_opens_a_conflict() -> None:
+    claimed = sent("adyen")
+    give_up(claimed)
+    assert deliver("adyen", claimed, {}).outcome == WebhookOutcome.EVIDENCE
+    assert state_of(claimed) == "abandoned"
+    assert Case.objects.filter(operation=claimed.operation, kind=CaseKind.CONFLICT, state="needs_decision")
+
+
+def test_an_adyen_notice_of_a_payment_after_one_that_is_known_by_its_receipt_settles_it() -> None:
+    first = sent("adyen")
+    report("unknown", first)
+    deliver("adyen", first, {})
+    second = sent("adyen")
+    deliver("adyen", second, {"pspReference": "SECOND"})
+    assert (state_of(first), state_of(second)) == ("confirmed", "confirmed")
+    assert Receipt.objects.get(operation=second.operation).reference == "SECOND"
+
+
+def give_up(claimed: Claimed) -> None:
+    report("unknown", claimed)
+    case = case_of(claimed)
+    with held(claimed.operation) as locked:
+        settling.abandon(locked, actor=PERSON, known_effect="Nobody knows.", reason="It took too long.")
+        cases.resolve(locked, case, Resolution.ABANDONED, actor=PERSON)
 
 
 def test_an_adyen_notice_about_what_is_settled_is_known_by_its_receipt() -> None:
