@@ -399,9 +399,13 @@ class Search:
             return self._found([leaf for _, leaf in stretch], place, rows)
         ids = self._narrowed([leaf for _, leaf in stretch], order, rows + 1)
         found = self._found(ids, place, rows)
-        if len(ids) > rows or len(stretch) < SCANNED_MAX or newer:
+        if len(ids) > rows or len(stretch) < SCANNED_MAX:
             return found
+        # As far as it came, which isn't the end: whoever asks goes on from there.
         at, leaf = stretch[-1]
+        if newer:
+            older = found.after or keyset.pack(*stretch[0])
+            return Found(leaves=found.leaves, after=older, before=keyset.pack(at, leaf), scanned_to=at)
         return Found(leaves=found.leaves, after=keyset.pack(at, leaf), before=found.before, scanned_to=at)
 
     def _narrowed(self, leaves: Sequence[int], order: Sequence[str], rows: int) -> list[int]:

@@ -157,12 +157,17 @@ def _printed(entries: Entries, address: HistoryAddress, viewer_name: str) -> str
 def _next(entries: Entries, address: HistoryAddress) -> NextPage | None:
     if not entries.after:
         return None
-    label = "Load older entries" if entries.scanned_to is None else "Search further back"
+    searched = entries.scanned_to is not None and not address.asked.before
+    label = "Search further back" if searched else "Load older entries"
     return NextPage(href=address.href(after=entries.after), label=label)
 
 
 def _newer(entries: Entries, address: HistoryAddress) -> Link | None:
-    return Link("Newer entries", address.href(before=entries.before)) if entries.before else None
+    if not entries.before:
+        return None
+    searched = entries.scanned_to is not None and address.asked.before
+    text = "Search among newer entries" if searched else "Newer entries"
+    return Link(text, address.href(before=entries.before))
 
 
 def _empty(entries: Entries, address: HistoryAddress) -> EmptyState:
@@ -170,7 +175,9 @@ def _empty(entries: Entries, address: HistoryAddress) -> EmptyState:
     if entries.scanned_to is not None:
         return EmptyState(
             title=f"None in these {SCANNED_MAX:,} entries",
-            text=f"Searched back to {wording.full(entries.scanned_to)}. Older ones may match.",
+            text=f"Searched up to {wording.full(entries.scanned_to)}. Newer ones may match."
+            if asked.before
+            else f"Searched back to {wording.full(entries.scanned_to)}. Older ones may match.",
             icon="history",
         )
     everything = Link("Show everything", reverse("effects"))

@@ -114,6 +114,32 @@ def test_pages_lead_back_to_the_newer_ones_they_came_from(auditor: Client) -> No
         assert page_of(auditor, page_of(auditor, second.newer.href).next.href).entries == second.entries
 
 
+def test_a_search_among_newer_entries_says_how_far_it_came_and_goes_on(
+    auditor: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = Actor(ActorKind.PERSON, "person:7", "operator")
+    written = ["case.noted", *["case.claimed"] * 30, "case.noted", "case.noted"]
+    for action in written:
+        audit.append(audit.Event(action=action, actor=person, team=factories.TEAM, subject="case_1"))
+    file_history()
+    monkeypatch.setattr(effects, "SCANNED_MAX", 10)
+    oldest, *newest = AuditLeaf.objects.filter(action="case.noted").order_by("id")
+    words = {"show": "people", "action": "case.noted"}
+    assert entries(auditor, **words) == ids(AuditLeaf.objects.filter(action="case.noted"))
+    page = page_of(auditor, f"/effects/?{urlencode(words)}")
+    while f"entry-{oldest.pk}" not in {one.entry_id for one in page.entries}:
+        page = page_of(auditor, page.next.href)
+    # Back again: what lies between is more than one search looks through, and isn't called the end.
+    seen: list[str] = []
+    while page.newer:
+        page = page_of(auditor, page.newer.href)
+        seen = [*(one.entry_id for one in page.entries), *seen]
+        if not page.entries:
+            assert "Newer ones may match." in page.empty.text
+            assert page.next.label == "Load older entries"
+    assert seen == [f"entry-{one.pk}" for one in reversed(newest)]
+
+
 def test_what_is_filed_while_the_page_is_read_stands_in_it_once(
     auditor: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
