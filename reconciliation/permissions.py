@@ -13,7 +13,7 @@ from reconciliation.facts import AttemptFacts, Facts, Holder
 from reconciliation.providers.base import FindingKind
 from reconciliation.questions import Answer, key_protection, silent_at
 from reconciliation.states import Action, CaseKind, CaseState, Permission, Truth
-from runs.states import OPERATION_SETTLED, AttemptOutcome
+from runs.states import OPERATION_SETTLED, AttemptOutcome, OperationState
 
 _LOCKED, _ALLOWED, _SECOND = Permission.LOCKED, Permission.ALLOWED, Permission.SECOND_PERSON
 NO_MATCH: Final = "No matching receipt is on record."
@@ -267,6 +267,11 @@ def _make_absent(
             unlocks_at=unlocks_at,
         )
 
+    if facts.operation_state != OperationState.SENT_UNKNOWN:
+        return locked(
+            f"The operation is {facts.operation_state}: nothing that was sent for it is in doubt, so"
+            " there is nothing to make absent."
+        )
     if facts.grant_open or facts.case_state == CaseState.RETRYING:
         sentence, ends_at = _retry_under_way(facts, now)
         return locked(sentence, unlocks_at=ends_at)

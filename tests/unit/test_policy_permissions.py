@@ -7,7 +7,15 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from reconciliation.contracts import Contract, LookupKind, WindowKind
+from reconciliation.contracts import (
+    AskedAgain,
+    Contract,
+    KeyAfter,
+    LateSend,
+    LookupKind,
+    MakeAbsent,
+    WindowKind,
+)
 from reconciliation.facts import Facts, Holder
 from reconciliation.permissions import ActionStatus
 from reconciliation.policy import assess
@@ -251,6 +259,22 @@ def test_a_resolved_case_offers_nothing() -> None:
     assert assess(known, contract(), CALM).actions == ()
     anew = facts(case_state=CaseState.RESOLVED, operation_state=OperationState.READY)
     assert {one.permission for one in assess(anew, contract(), CALM).actions} == {LOCKED}
+
+
+def test_what_is_in_no_doubt_is_not_made_absent() -> None:
+    way = MakeAbsent(
+        title="Cancel it",
+        request="POST /cancel",
+        says="It cancels.",
+        late_send=LateSend.MAY_LAND,
+        key_after=KeyAfter.UNKNOWN,
+        again=AskedAgain.UNKNOWN,
+        proves_within_ms=3_600_000,
+    )
+    known = facts(absence_way=way)
+    assert status(Action.MAKE_ABSENT, known).permission is SECOND
+    ready = status(Action.MAKE_ABSENT, replace(known, operation_state=OperationState.READY))
+    assert (ready.permission, "nothing to make absent" in ready.sentence) == (LOCKED, True)
 
 
 def test_a_case_that_waits_for_approval_is_locked_for_everybody_else() -> None:
