@@ -157,6 +157,15 @@ def test_a_kill_of_whoever_started_it_stops_the_demo_too(spawn: Spawn, state_dir
     assert nothing_left(state_dir), processes_of(state_dir)
 
 
+def test_two_signals_at_once_stop_it_as_one_does(spawn: Spawn, state_dir: Path) -> None:
+    # As where a terminal closes: its own signal, and the one for a parent that died of it.
+    running = ready(start(spawn, state_dir))
+    running.process.send_signal(signal.SIGHUP)
+    assert stop(running.process, signal.SIGTERM) == 0
+    assert "Traceback" not in running.process.output()
+    assert nothing_left(state_dir)
+
+
 def test_a_busy_port_picks_another(spawn: Spawn, state_dir: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from console.embedded import EmbeddedServerError, folders
 from console.embedded.demo import PROJECT, Demo
 
+STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOOK_SECONDS = 0.2
 PR_SET_PDEATHSIG = 1
 
@@ -45,7 +46,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in STOPPING:
             signal.signal(number, _stop)
         if options["die_with_parent"]:
             _stop_with_parent()
@@ -61,9 +62,6 @@ class Command(BaseCommand):
                     self._introduce(demo)
                     self._watch(demo)
                 except _Stopped as stopped:
-                    # From here on nothing may interrupt the stopping of what was started.
-                    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                        signal.signal(number, signal.SIG_IGN)
                     self._say(f"\nStopping everything ({stopped.name}) …")
             self._say("Stopped. The data is kept; the next start is quick.")
         except EmbeddedServerError as error:
@@ -125,7 +123,15 @@ class _Stopped(BaseException):
 
 
 def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    # From here on nothing may interrupt the stopping of what was started. A terminal that closes sends two at
+    # once, its own and that of a parent that died of it, so the second one may be waiting already.
+    for other in STOPPING:
+        signal.signal(other, _is_stopping)
     raise _Stopped(number)
+
+
+def _is_stopping(_number: int, _frame: FrameType | None) -> None:
+    """Not SIG_IGN: Python complains of a signal that came before it was ignored."""
 
 
 def _stop_with_parent() -> None:
