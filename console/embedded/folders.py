@@ -111,6 +111,19 @@ def empty(state_dir: Path) -> None:
 
 
 @contextmanager
+def temporary(prefix: str) -> Iterator[Path]:
+    """A folder for the length of the block; a start keeps its state in `state` below it.
+
+    Root's servers can't be in a folder that is root's alone: they are put elsewhere, and go with it.
+    """
+    with tempfile.TemporaryDirectory(prefix=prefix) as folder:
+        try:
+            yield Path(folder)
+        finally:
+            empty(Path(folder) / "state")
+
+
+@contextmanager
 def only_start(home: Home) -> Iterator[None]:
     """Hold the folder: raises `EmbeddedServerError` when another start has it, in this process or any.
 

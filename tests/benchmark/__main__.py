@@ -15,12 +15,11 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 from contextlib import ExitStack
 from multiprocessing.pool import Pool
 from pathlib import Path
 
-from console.embedded import EmbeddedServers
+from console.embedded import EmbeddedServers, folders
 from tests.benchmark import measuring
 from tests.processes import ROOT, Spawn, start_web_server
 
@@ -38,15 +37,15 @@ def main() -> None:
     )
     options = parser.parse_args()
     with (
-        tempfile.TemporaryDirectory(prefix="recourse-bench-") as folder,
-        EmbeddedServers(Path(folder) / "state") as servers,
+        folders.temporary("recourse-bench-") as folder,
+        EmbeddedServers(folder / "state") as servers,
     ):
         environment = environment_of(servers.database_url, servers.broker_url)
         os.environ.update(environment)
         manage("migrate", "--verbosity", "0", owner=servers.owner_url)
         manage("sync_providers")
         measuring.create_plain_tables(servers.owner_url)
-        results = _measure(options.rounds, options.effects, Path(folder))
+        results = _measure(options.rounds, options.effects, folder)
     _print_table(results)
     target = ROOT / "build" / "bench.json"
     target.parent.mkdir(exist_ok=True)

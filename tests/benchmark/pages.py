@@ -20,7 +20,6 @@ import random
 import re
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from urllib.parse import urlencode, urljoin, urlsplit, urlunsplit
 import psycopg
 from psycopg import sql
 
-from console.embedded import EmbeddedServers
+from console.embedded import EmbeddedServers, folders
 from tests.benchmark.__main__ import environment_of, manage
 from tests.processes import ROOT
 
@@ -105,8 +104,8 @@ def main() -> None:
     )
     options = parser.parse_args()
     with (
-        tempfile.TemporaryDirectory(prefix="recourse-pages-") as folder,
-        EmbeddedServers(options.state or Path(folder) / "state") as servers,
+        folders.temporary("recourse-pages-") as folder,
+        EmbeddedServers(options.state or folder / "state") as servers,
     ):
         pages = _run(servers, options.operations, options.samples)
     _print_table(pages, options.operations)

@@ -284,6 +284,15 @@ class TestAsRoot:
         folders.empty(closed / "state")
         assert not elsewhere.exists()
 
+    def test_a_temporary_folder_takes_servers_that_are_elsewhere_with_it(self) -> None:
+        with folders.temporary("recourse-thrown-away-") as folder:
+            with EmbeddedServers(folder / "state", broker=False) as servers:
+                elsewhere = servers.home.servers
+                assert not elsewhere.is_relative_to(folder)
+            assert elsewhere.exists()
+        assert not elsewhere.exists()
+        assert not folder.exists()
+
     def test_programs_below_a_closed_folder_are_copied_to_where_they_can_run(
         self, open_dir: Path, state_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

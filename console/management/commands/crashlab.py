@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from console.crashlab.lab import open_lab, run_trials
 from console.crashlab.trials import PROVIDERS, WINDOWS
+from console.embedded import folders
 
 TRIALS = len(WINDOWS) * len(PROVIDERS)
 
@@ -33,8 +33,8 @@ class Command(BaseCommand):
             raise CommandError("--trials must be at least 1.")
         # Progress goes to standard error, so that standard output is the JSON object.
         say = (lambda _text: None) if options["json"] else self._say
-        with tempfile.TemporaryDirectory(prefix="recourse-crashlab-") as folder:
-            where = options["keep"].absolute() if options["keep"] else Path(folder)
+        with folders.temporary("recourse-crashlab-") as folder:
+            where = options["keep"].absolute() if options["keep"] else folder
             where.mkdir(parents=True, exist_ok=True)
             with open_lab(where, say=say) as lab:
                 counts = run_trials(lab, trials=options["trials"], say=say)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import tempfile
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -13,6 +12,7 @@ from typing import Any, NoReturn
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from console.drill.lab import Drill, DrillFailed, run_drill
+from console.embedded import folders
 
 
 class Command(BaseCommand):
@@ -54,8 +54,8 @@ class Command(BaseCommand):
         )
         # Progress goes to standard error, so that standard output is the JSON object.
         say = (lambda _text: None) if options["json"] else self._say
-        with tempfile.TemporaryDirectory(prefix="recourse-drill-") as folder:
-            where = options["keep"].absolute() if options["keep"] else Path(folder)
+        with folders.temporary("recourse-drill-") as folder:
+            where = options["keep"].absolute() if options["keep"] else folder
             where.mkdir(parents=True, exist_ok=True)
             try:
                 figures = run_drill(drill, folder=where, say=say)
