@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import signal
 import socket
 import subprocess
@@ -50,6 +51,17 @@ PACE = {
     # Longer than the 5 s between two notes that a version's worker was seen.
     "RECOURSE_VERSION_SILENT_SECONDS": "10",
 }
+
+# What a command needs to speak to the demo; the owner's login is not among it.
+FOR_COMMANDS = (
+    "DATABASE_URL",
+    "BROKER_URL",
+    "RECOURSE_SECRET_KEY",
+    "RECOURSE_KEY_SECRET",
+    "RECOURSE_PROVIDERS",
+    "RECOURSE_PROVIDERS_DIR",
+    "SANDBOX_URL",
+)
 
 Say = Callable[[str], None]
 
@@ -108,6 +120,12 @@ class Demo:
             self._prepare(urls, home=home)
         with self._step("Starting web server, Celery worker and beat"):
             self._start_application(home)
+        write_private(self.commands_environment, self._exports())
+
+    @property
+    def commands_environment(self) -> Path:
+        """A file for a shell: read by it, `manage.py` speaks to what runs here."""
+        return self.state_dir / "private" / "environment.sh"
 
     def environment(self) -> dict[str, str]:
         """What a process of the application needs to join in; the owner's login is not in it."""
@@ -172,6 +190,10 @@ class Demo:
             "BROKER_URL": urls.broker,
             "RECOURSE_STATE_DIR": str(self.state_dir),
         }
+
+    def _exports(self) -> str:
+        known = [(name, self._environment[name]) for name in FOR_COMMANDS if name in self._environment]
+        return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in known)
 
     def _start_sandbox(self, home: folders.Home) -> None:
         # Its address is part of what a first send pins, so a later start prefers the same port.

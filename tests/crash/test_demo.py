@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -105,6 +107,17 @@ def owner_url(state_dir: Path) -> str:
     return f"postgresql://recourse_owner:{password}@/recourse?host={state_dir}/servers/sockets"
 
 
+def told_as_printed(running: Running, command: str) -> str:
+    """What a command of `manage.py` says that is called as the demo's output has it."""
+    found = re.search(r"^  (\(.*manage\.py )help\)$", running.process.output(), re.MULTILINE)
+    assert found
+    line = found.group(1).replace(".venv/bin/python", shlex.quote(sys.executable)) + f"{command})"
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=ROOT, env={"PATH": os.defpath}, check=True, capture_output=True, text=True
+    )
+    return done.stdout + done.stderr
+
+
 def test_the_first_start_shows_progress_and_a_login_for_each_role(
     started_once: tuple[Path, Running],
 ) -> None:
@@ -130,6 +143,9 @@ def test_a_second_start_keeps_addresses_logins_and_data(
     assert (running.logins, running.sandbox_url) == (before.logins, before.sandbox_url)
     assert httpx.get(running.url).status_code < 500
     assert httpx.get(running.sandbox_url).status_code < 500
+    assert "of team demo, read," in told_as_printed(
+        running, "createtoken --team demo --scope read --name reader"
+    )
     with psycopg.connect(owner_url(state_dir)) as owner:
         owner.execute("INSERT INTO runs_team (slug, name) VALUES ('kept', 'Kept')")
     assert stop(running.process, signal.SIGTERM) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shlex
 import signal
 import sys
 import time
@@ -99,6 +100,10 @@ class Command(BaseCommand):
         self._say(f"  export RECOURSE_URL={demo.web_url} SANDBOX_URL={demo.sandbox_url}")
         self._say(f"  export RECOURSE_TOKEN={demo.agent_token}")
         self._say(f"  export DECIDING_TOKEN={demo.deciding_token}  # decides as operator; not for agents")
+        self._say(
+            "\nFor manage.py, in another terminal (the brackets keep it out of the next `make demo`):\n"
+        )
+        self._say(f"  (. {shlex.quote(str(demo.commands_environment))}; .venv/bin/python manage.py help)")
         self._say(f"\nSandbox provider: {demo.sandbox_url}/   Data and logs: {demo.state_dir}")
         self._say("Ctrl-C stops everything; the data is kept. `make demo-reset` starts anew.")
 
