@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -157,3 +159,22 @@ def test_an_administrators_file_of_the_same_account_is_a_second_one(
     fresh_registry.RECOURSE_PROVIDERS_DIR = [str(tmp_path)]  # type: ignore[attr-defined]
     registry.reload()
     assert any('found "slack"' in one for one in registry.problems())
+
+
+def test_the_page_about_notices_has_each_accounts_variables_and_types() -> None:
+    page = (ROOT / "docs" / "providers" / "webhooks.md").read_text()
+    table = page.partition("## Those of the shipped accounts")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", table, re.MULTILINE))
+    declared = {path.stem: tomllib.loads(path.read_text()) for path in FILES}
+    assert set(rows) == {slug for slug, file in declared.items() if "webhook" in file}
+    for slug, row in rows.items():
+        webhook = declared[slug]["webhook"]
+        named = [*webhook.get("secrets", []), *webhook.get("certificates", [])]
+        named += [webhook[member] for member in ("url", "webhook_id") if member in webhook]
+        variables, _, types = row.partition(" | ")
+        assert re.findall(r"`([A-Z_]+)`", variables) == [one["env"] for one in named], slug
+        taken = [kind for event in webhook["events"] for kind in event["types"]]
+        if types != "every status":
+            spelled = re.findall(r"`([^`]+)`", types)
+            prefix = spelled.pop(0) if spelled[0].endswith(".") else ""
+            assert [prefix + one for one in spelled] == taken, slug
