@@ -134,6 +134,9 @@ def _standing(read: CaseRead, record: dict[str, Any]) -> tuple[str, Phrase]:
             )
         case Permission.ALLOWED:
             return "lock", (Strong("It can’t be chosen. "), why)
+        case Permission.SECOND_PERSON if receipt.confirmed_other:
+            # One receipt confirms one operation, whoever consents.
+            return "lock", (Strong("It can’t be chosen. "), why)
         case Permission.SECOND_PERSON:
             # The rules' own sentence says that it does.
             two = (Strong("Choosing it takes a second person. "), why)

@@ -206,6 +206,9 @@ def test_another_teams_operation_that_a_receipt_has_confirmed_is_not_named(login
     page = login(Role.OPERATOR, team="ours").get(f"/cases/{ours.case_id}/").content.decode()
     assert "Receipt rfd_01 has confirmed another operation already" in page
     assert theirs.operation.pk not in page
+    # No second person could let it be.
+    assert "It can’t be chosen. " in page
+    assert "Choosing it takes a second person" not in page
 
 
 def test_a_candidates_own_words_are_text_in_the_page(kim: Client) -> None:
