@@ -29,13 +29,19 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--as", dest="answer", choices=list(ANSWERS), default="production")
+        parser.add_argument(
+            "--as",
+            dest="answer",
+            choices=list(ANSWERS),
+            default="production",
+            help="which database this is; production if nothing is said. A copy stays frozen",
+        )
         parser.add_argument(
             "--backup-taken-at",
             help="for production: when the backup was taken, as 2026-11-30T14:05:00+00:00",
         )
         parser.add_argument("--by", required=True, help="login of the administrator who says so")
-        parser.add_argument("--reason", required=True)
+        parser.add_argument("--reason", required=True, help="why, for the audit log")
         parser.add_argument("--open", metavar="ACCOUNT", help="instead: let this account send again")
 
     def handle(self, *args: Any, **options: Any) -> None:
