@@ -19,7 +19,7 @@ from console.pages.present.contract_words import (
 from console.pages.present.promises import OURS, Promise, promises_of
 from reconciliation.contracts import ProviderAccount, VerifiedWith
 from reconciliation.providers import registry
-from reconciliation.providers.declaration import MAKE_ABSENT, read_file
+from reconciliation.providers.declaration import MAKE_ABSENT, Declared, read_file
 
 INDEX: Final = "README.md"
 MADE: Final = "<!-- Made by `manage.py provider_docs` from the declaration; changes here are lost. -->"
@@ -41,16 +41,14 @@ def pages() -> dict[str, str]:
     """Each page's text by its name in `docs/providers/`; raises `DeclarationInvalid` for a wrong file."""
     sandbox = _read(registry.SHIPPED)
     catalogue = _read(registry.CATALOGUE)
-    made = {f"{one.slug}.md": _page(one, offered=True) for one in catalogue}
-    made |= {f"{one.slug}.md": _page(one, offered=False) for one in sandbox}
-    made[INDEX] = _index(catalogue, sandbox)
+    made = {f"{one.account.slug}.md": _page(one, offered=True) for one in catalogue}
+    made |= {f"{one.account.slug}.md": _page(one, offered=False) for one in sandbox}
+    made[INDEX] = _index([one.account for one in catalogue], [one.account for one in sandbox])
     return made
 
 
-def _read(folder: Path) -> tuple[ProviderAccount, ...]:
-    return tuple(
-        read_file(path, shown_as=path.name, environ={}).account for path in sorted(folder.glob("*.toml"))
-    )
+def _read(folder: Path) -> tuple[Declared, ...]:
+    return tuple(read_file(path, shown_as=path.name, environ={}) for path in sorted(folder.glob("*.toml")))
 
 
 def _index(catalogue: Sequence[ProviderAccount], sandbox: Sequence[ProviderAccount]) -> str:
@@ -92,8 +90,10 @@ def _overview(accounts: Iterable[ProviderAccount]) -> list[str]:
     return rows
 
 
-def _page(account: ProviderAccount, *, offered: bool) -> str:
-    lines = [f"# {cell(account.title)}", "", MADE, "", _use(account, offered=offered), ""]
+def _page(declared: Declared, *, offered: bool) -> str:
+    account = declared.account
+    use = _use(account, offered=offered) + _notices(declared)
+    lines = [f"# {cell(account.title)}", "", MADE, "", use, ""]
     lines += [f"Tested {_tested(account)}. What was run: [matrix.md](matrix.md).", ""]
     if account.documentation_url:
         lines += [f"The provider’s documentation: <{account.documentation_url}>", ""]
@@ -113,6 +113,18 @@ def _use(account: ProviderAccount, *, offered: bool) -> str:
         needs = ", ".join(f"`{one}`" for one in account.missing)
         use += f" It needs {needs} from the environment."
     return use
+
+
+def _notices(declared: Declared) -> str:
+    """Where its own notices are taken in, and what from the environment they are checked with."""
+    rules = declared.webhook
+    if rules is None:
+        return ""
+    checked = " or ".join(f"`{one}`" for one in rules.secret_names)
+    # Read with an empty environment, so everything that is signed beside the body is still to be given.
+    checked += "".join(f", and with `{one}`" for one in rules.lacks)
+    path = f"/api/v1/providers/{declared.account.slug}/webhook"
+    return f" Its own notices go to `{path}` and are checked with {checked} ([webhooks.md](webhooks.md))."
 
 
 def _tested(account: ProviderAccount) -> str:

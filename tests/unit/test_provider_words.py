@@ -122,6 +122,19 @@ def test_the_pages_of_the_providers_are_in_line_with_their_declarations() -> Non
     call_command("provider_docs", "--check")
 
 
+def test_a_page_names_what_its_notices_are_checked_with() -> None:
+    made = provider_docs.pages()
+    assert (
+        "notices go to `/api/v1/providers/stripe-refunds/webhook` and are checked with "
+        "`STRIPE_REFUNDS_WEBHOOK_SECRET` ([webhooks.md](webhooks.md))."
+    ) in made["stripe-refunds.md"]
+    assert (
+        "checked with `PAYPAL_WEBHOOK_CERTIFICATE` or `PAYPAL_WEBHOOK_CERTIFICATE_NEXT`, and with "
+        "`PAYPAL_WEBHOOK_ID` (["
+    ) in made["paypal.md"]
+    assert "notices go to" not in made["sandbox-desk.md"]
+
+
 def test_a_page_that_is_behind_fails_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     made = provider_docs.pages()
     monkeypatch.setattr(provider_docs, "pages", lambda: {**made, "stripe-refunds.md": "other"})
