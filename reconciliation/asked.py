@@ -16,6 +16,7 @@ from reconciliation.gathering import Judged, key_reaches_console
 from reconciliation.permissions import ActionStatus
 from reconciliation.providers.base import ReceiptMatch
 from reconciliation.providers.matching import match_receipt
+from reconciliation.providers.redaction import Redactor
 from reconciliation.states import Action, Permission, ReasonCode, Then
 from runs.canonical import canonicalise, digest, parse
 from runs.models import Operation
@@ -186,8 +187,13 @@ def receipt_on_record(operation: Operation, judged: Judged, given: GivenReceipt)
     return receipt
 
 
-def match_given(operation: Operation, judged: Judged, given: GivenReceipt) -> ReceiptMatch:
-    """Hold the record that a person gives against the operation; nothing names it but what it carries."""
+def match_given(
+    operation: Operation, judged: Judged, given: GivenReceipt, *, redactor: Redactor | None = None
+) -> ReceiptMatch:
+    """Hold the record that a person gives against the operation; nothing names it but what it carries.
+
+    `redactor`: where it is shown, what must not be; by default what looks secret anywhere.
+    """
     payload = parse(bytes(operation.payload))
     match = match_receipt(
         contract=judged.contract,
@@ -199,6 +205,7 @@ def match_given(operation: Operation, judged: Judged, given: GivenReceipt) -> Re
         body=given.body,
         named_by_reply=False,
         tool=operation.tool,
+        redactor=redactor,
     )
     return match if is_declared(judged.account) else not_comparable(match)
 

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from console.pages.present.approval_told import ACKNOWLEDGED, APPROVE, NOTHING, Told, short
+from console.pages.present.diff import diff_of_given, diffs_of
 from console.pages.present.marks import amount_of, plural
 from console.pages.present.naming import noun_of
 from console.pages.present.outcomes import consequences_in, in_words
-from console.pages.shapes import Banner, Code, Consequence, Fact, Phrase, Strong
+from console.pages.shapes import Banner, Code, Consequence, DiffView, Fact, Phrase, Strong
 from console.queries.approvals import ApprovalRead
 from reconciliation.approval_models import ApprovalKind
+from reconciliation.asked import GivenReceipt
 from reconciliation.foreseeing import Choices
 from reconciliation.permissions import GIVE_ONE
 from reconciliation.providers.redaction import Redactor
@@ -93,6 +95,20 @@ def _decision_content(
         ),
     ]
     return tuple(shown)
+
+
+def compared(read: ApprovalRead) -> tuple[tuple[DiffView, ...], str]:
+    """What is compared with the intended effect, a given record first, and what is said where nothing is."""
+    case, receipt = read.case, read.parameters.get("receipt") or {}
+    if case is None:
+        return (), ""
+    on_record = diffs_of(case)
+    if not receipt.get("body_sha256"):
+        return on_record, "Nothing to compare: no record of the effect is known."
+    body = base64.b64decode(receipt["body_base64"])
+    given, why = diff_of_given(case, GivenReceipt(reference=str(receipt["reference"]), body=body))
+    shown = on_record if given is None else (given, *on_record)
+    return shown, f"Nothing to compare: no lookup found a record, and of the one that was given: {why}"
 
 
 def _record_given(read: ApprovalRead, receipt: Mapping[str, Any]) -> Fact:

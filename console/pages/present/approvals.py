@@ -11,10 +11,10 @@ from django.urls import reverse
 
 from console.access import REAUTHENTICATED_SECONDS_MAX
 from console.pages.drafts import FORM_ID_PREFIX
+from console.pages.present.approval_decision import compared
 from console.pages.present.approval_kinds import told_of
 from console.pages.present.approval_told import BADGES, Told
 from console.pages.present.case import question_view, summary_of_answers, title_in
-from console.pages.present.diff import diffs_of
 from console.pages.present.jsons import payload_view
 from console.pages.present.marks import actor_of, amount_of, capped
 from console.pages.present.naming import title_of as operation_title
@@ -251,6 +251,7 @@ def approval_page(
     may_answer = waits and not own and not why_not
     case = read.case
     key = typed.key if typed.key.startswith(FORM_ID_PREFIX) else form_key
+    diffs, no_diff = compared(read)
     return ApprovalPage(
         now=read.now,
         approval_id=approval.pk,
@@ -293,8 +294,8 @@ def approval_page(
         verdict=verdict_of(case, may_look_up=False, why_not="") if case is not None else None,
         questions=_questions(case) if case is not None else (),
         questions_summary=_questions_summary(case) if case is not None else "",
-        diffs=diffs_of(case) if case is not None else (),
-        no_diff="Nothing to compare: no record of the effect is known." if case is not None else "",
+        diffs=diffs,
+        no_diff=no_diff,
         kept=kept if not may_answer and not (waits and own) else (),
     )
 

@@ -10,7 +10,9 @@ from console.pages.present.marks import plural
 from console.pages.present.verdict import records_of
 from console.pages.shapes import DiffRow, DiffView, Link, Phrase, Piece, Strong
 from console.queries.cases import CaseRead
+from reconciliation.asked import GivenReceipt, match_given
 from reconciliation.choosing import why_not_chosen
+from reconciliation.revealing import redactor_of
 from reconciliation.states import Action, CaseState, Permission
 from runs.canonical import parse
 from runs.money import Money, format_money
@@ -34,6 +36,18 @@ def diffs_of(read: CaseRead) -> tuple[DiffView, ...]:
         )
         for number, (diff, (one, _)) in enumerate(zip(shown, records, strict=True), start=1)
     )[:RECORDS_MAX]
+
+
+def diff_of_given(read: CaseRead, given: GivenReceipt) -> tuple[DiffView | None, str]:
+    """The comparison with a record that a person gave with their request; else why there is none."""
+    match = match_given(read.operation, read.judged, given, redactor=redactor_of(read.operation))
+    record = match.receipt.as_json()
+    if not record["comparisons"]:
+        return None, " ".join(match.problems)
+    shown = _diff(read, record, "given with the request")
+    # Whether it may be chosen is what is asked here.
+    title = "Intended effect and the record that was given"
+    return replace(shown, title=title, standing=(), standing_icon=""), ""
 
 
 def records_shown(read: CaseRead) -> list[tuple[dict[str, Any], str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from datetime import UTC, datetime, timedelta
@@ -295,6 +296,40 @@ def test_a_record_that_was_given_is_read_before_it_is_consented_to_without_its_s
     assert '"note": "<b>seen</b>"' in text
     assert "hush-hush" not in text
     assert f"{len(body)} bytes, sha256" in re.sub(r"<[^>]+>", "", text)
+
+
+def test_a_record_that_was_given_is_compared_with_what_was_intended(jonas: Client, ines: Client) -> None:
+    sync_accounts()
+    opened = cases.needs_decision()
+    body = json.dumps(cases.record_of(opened, id="re_9", amount_minor=120_400, api_key="hush-hush-4711"))
+    decide(jonas, opened, "confirm", receipt="given", given_reference="re_9", given_body=body)
+    shown = ines.get(f"/approvals/{ApprovalRequest.objects.get().pk}/")
+    (diff,) = shown.context["page"].diffs
+    assert (diff.title, diff.provider_source) == (
+        "Intended effect and the record that was given",
+        "given with the request",
+    )
+    assert [(row.field, row.outcome) for row in diff.differing] == [("Amount", "differs")]
+    assert len(diff.matching) > 1
+    text = text_of(shown)
+    assert "Nothing to compare" not in text
+    assert "hush-hush" not in text
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ('{"note": "no id"}', "The receipt has no id at"),
+        ("Seen in their list.", "The receipt's body is not a JSON object"),
+    ],
+)
+def test_a_record_that_cannot_be_compared_says_why(jonas: Client, ines: Client, body: str, why: str) -> None:
+    sync_accounts()
+    opened = cases.needs_decision()
+    decide(jonas, opened, "confirm", receipt="given", given_reference="re_9", given_body=body)
+    text = text_of(ines.get(f"/approvals/{ApprovalRequest.objects.get().pk}/"))
+    assert "no lookup found a record, and of the one that was given:" in text
+    assert why.replace("'", "&#x27;") in text or why in text
 
 
 @pytest.mark.parametrize("path", ["/approvals/", "/approvals/?view=decided", "/approvals/{}/"])
