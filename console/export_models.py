@@ -55,7 +55,7 @@ class HistoryExport(models.Model):
     entries_count = models.BigIntegerField(default=0)
     bytes_count = models.BigIntegerField(default=0)
     pieces_count = models.IntegerField(default=0)
-    # "yes" once nothing is missing, "no" where there was more than an export holds.
+    # "yes" once nothing is missing, "no" where there was more than an export holds, or more of one name.
     whole = models.CharField(max_length=3, blank=True)
     sha256 = models.CharField(max_length=DIGEST_LENGTH, blank=True)
     ended_at = models.DateTimeField(null=True)

@@ -172,10 +172,11 @@ def _write_next() -> bool:
         if export.at_time is not None and export.at_leaf is not None:
             place = Place(at=export.at_time, leaf=export.at_leaf)
         rows = min(PIECE_ENTRIES, ENTRIES_MAX - export.entries_count)
-        leaves, following = Search(teams=export.teams, asked=asked, frame=frame).stretch(place, rows)
+        search = Search(teams=export.teams, asked=asked, frame=frame)
+        leaves, following = search.stretch(place, rows)
         _write(export, [leaf for leaf in leaves if leaf.pk <= export.through_leaf])
         if following is None or export.entries_count >= ENTRIES_MAX:
-            _end(export, whole=following is None)
+            _end(export, whole=following is None and not search.is_cut)
         else:
             export.at_time, export.at_leaf = following.at, following.leaf
         export.save()

@@ -32,6 +32,8 @@ PAGE_ROWS = 50
 SCANNED_MAX = 5_000
 # How many of them first: where one in ten is as asked, they fill a page.
 LOOKED_THROUGH_FIRST = 500
+# Of how many runs with one external id entries are listed: flows choose such ids, and many may choose a day.
+NAMED_MAX: Final = 1_000
 # How many entries that aren't filed yet one page looks through: what a busy journal writes in some passes.
 UNFILED_MAX = 20_000
 # More than so many aren't counted.
@@ -163,7 +165,8 @@ class Frame:
 class Entries:
     """A page of the history. `scanned_to` is how far a bounded search came without filling the page.
 
-    `behind`: what was written since `frame.through_at` isn't in this list.
+    `behind`: what was written since `frame.through_at` isn't in this list. `cut`: nor is what older things
+    than the newest `NAMED_MAX` of the name asked for did.
     """
 
     frame: Frame
@@ -175,6 +178,7 @@ class Entries:
     before: str = ""
     scanned_to: datetime | None = None
     behind: bool = False
+    cut: bool = False
 
     @property
     def now(self) -> datetime:
@@ -201,6 +205,7 @@ def list_entries(*, teams: Sequence[str], asked: Asked, beyond: Administered | N
         before=found.before,
         scanned_to=found.scanned_to,
         behind=search.is_filed and frame.is_behind,
+        cut=search.is_cut,
     )
 
 
@@ -244,12 +249,17 @@ class Search:
         self, *, teams: Sequence[str], asked: Asked, frame: Frame, beyond: Administered | None = None
     ) -> None:
         self._teams, self._asked, self._frame, self._beyond = tuple(teams), asked, frame, beyond
-        self._named = find_named(asked.text, teams=teams) if asked.text else Named()
+        self._named = find_named(asked.text, teams=teams, hits_max=NAMED_MAX) if asked.text else Named()
 
     @property
     def is_filed(self) -> bool:
         """Whether what is filed is asked; without filters the log's order serves, with a name its indexes."""
         return self._asked.is_narrowed and not self._asked.text
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether more things have the name asked for than entries are listed of."""
+        return self._named.cut
 
     @property
     def is_empty(self) -> bool:

@@ -19,7 +19,7 @@ QUERY_LENGTH_MAX = 300
 
 @dataclass(frozen=True, kw_only=True)
 class Named:
-    """What was found, by its kind; each list bounded by `HITS_MAX`."""
+    """What was found, by its kind; each list bounded. `cut`: more has this name than that."""
 
     runs: tuple[str, ...] = ()
     operations: tuple[str, ...] = ()
@@ -28,6 +28,7 @@ class Named:
     evidence: tuple[str, ...] = ()
     # Where it was another's name and no id of ours: what the name is, by the id of what it names.
     named_by: Mapping[str, TermKind] = field(default_factory=dict)
+    cut: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.runs or self.operations or self.cases)
@@ -39,10 +40,11 @@ def clean(query: str) -> str:
     return "" if "\x00" in text or any(0xD800 <= ord(one) < 0xE000 for one in text) else text
 
 
-def find_named(query: str, *, teams: Sequence[str]) -> Named:
+def find_named(query: str, *, teams: Sequence[str], hits_max: int = HITS_MAX) -> Named:
     """Find by exact id, idempotency key, external id of a run, or reference of a receipt.
 
-    At most two queries, each by indexes that those names have of their own.
+    At most two queries, each by indexes that those names have of their own. Of more runs than `hits_max` that
+    share an external id, the newest.
     """
     text = clean(query)
     if not text or not teams:
@@ -56,9 +58,9 @@ def find_named(query: str, *, teams: Sequence[str]) -> Named:
         case "case":
             return Named(cases=_ids(Case.objects.filter(pk=text, team__in=teams)))
         case "ev" | "rcpt" | "grant" | "dec":
-            return _by_part(prefix, text, teams) or _by_outside_name(text, teams)
+            return _by_part(prefix, text, teams) or _by_outside_name(text, teams, hits_max)
         case _:
-            return _by_outside_name(text, teams)
+            return _by_outside_name(text, teams, hits_max)
 
 
 def _ids(rows: object) -> tuple[str, ...]:
@@ -89,10 +91,19 @@ UNION ALL
 """
 
 
-def _by_outside_name(text: str, teams: Sequence[str]) -> Named:
+def _by_outside_name(text: str, teams: Sequence[str], hits_max: int) -> Named:
     with connection.cursor() as cursor:
-        cursor.execute(_OUTSIDE_NAMES, {"name": text, "teams": list(teams), "most": HITS_MAX})
-        rows = [(TermKind(kind), pk) for kind, pk in cursor.fetchall()]
+        # One more than is taken says that there are more.
+        cursor.execute(_OUTSIDE_NAMES, {"name": text, "teams": list(teams), "most": hits_max + 1})
+        found: dict[TermKind, list[str]] = {}
+        for kind, pk in cursor.fetchall():
+            found.setdefault(TermKind(kind), []).append(pk)
+    rows = [(kind, pk) for kind, pks in found.items() for pk in pks[:hits_max]]
     runs = tuple(pk for kind, pk in rows if kind is TermKind.EXTERNAL_ID)
     operations = dict.fromkeys(pk for kind, pk in rows if kind is not TermKind.EXTERNAL_ID)
-    return Named(runs=runs, operations=tuple(operations), named_by={pk: kind for kind, pk in reversed(rows)})
+    return Named(
+        runs=runs,
+        operations=tuple(operations),
+        named_by={pk: kind for kind, pk in reversed(rows)},
+        cut=any(len(pks) > hits_max for pks in found.values()),
+    )

@@ -34,7 +34,7 @@ from console.pages.shapes import (
     Until,
 )
 from console.queries.administered import ACTIONS
-from console.queries.effects import COUNT_MAX, PARTS, SCANNED_MAX, Entries, Group
+from console.queries.effects import COUNT_MAX, NAMED_MAX, PARTS, SCANNED_MAX, Entries, Group
 from reconciliation.models import Decision
 from reconciliation.states import REASON_LABELS, Action, ReasonCode
 from runs.actors import ActorKind
@@ -56,7 +56,15 @@ _GROUPS: Final = {
     Group.ADMINISTRATION: "Administration",
 }
 # What the address calls its fields, as a sentence calls them.
-_FIELDS: Final = {"from": "From", "until": "Until", "show": "The exception"}
+_FIELDS: Final = {
+    "q": "The name",
+    "action": "The event",
+    "provider": "The provider",
+    "actor": "The actor",
+    "from": "From",
+    "until": "Until",
+    "show": "The exception",
+}
 
 
 def effects_page(
@@ -131,7 +139,10 @@ def _capped(count: int) -> str:
 def _notice(entries: Entries, address: HistoryAddress, *, may_export: bool) -> str:
     if address.unread:
         fields = " and ".join(_FIELDS[name] for name in address.unread)
-        return f"{fields} can’t be read. A time is written as 2026-11-29 or 2026-11-29 18:40, in UTC."
+        times = " A time is written as 2026-11-29 or 2026-11-29 18:40, in UTC."
+        return f"{fields} can’t be read.{times if {'from', 'until'} & {*address.unread} else ''}"
+    if entries.cut:
+        return f"More runs have this name: these are the entries of the newest {NAMED_MAX:,}."
     through = entries.frame.through_at
     if entries.behind or (address.asked.mark is not None and entries.frame.latest_leaf):
         until = f"Filed up to {wording.full(through)}" if through else "Nothing is filed yet"

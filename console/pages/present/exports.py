@@ -15,6 +15,7 @@ from console.export_models import ExportForm, ExportState, HistoryExport
 from console.exporting import ENTRIES_MAX, KEPT_DAYS
 from console.pages import wording
 from console.pages.shapes import Badge, Code, EmptyState, Fact, Link
+from console.queries.effects import NAMED_MAX
 
 _FORMS: Final = {ExportForm.CSV: "CSV", ExportForm.JSONL: "JSON Lines"}
 _STATES: Final = {
@@ -139,12 +140,17 @@ def _facts(export: HistoryExport) -> list[Fact]:
             Fact(label="Bytes", value=(f"{export.bytes_count:,}",)),
             Fact(label="SHA-256 of the file", value=(Code(export.sha256),), copy=export.sha256),
             Fact(label="Ready", value=(wording.full(export.ended_at),), note=("by the database’s clock",)),
-            Fact(label="Whole", value=("yes" if export.whole == "yes" else _CUT,)),
+            Fact(label="Whole", value=(_whole(export),)),
         ]
     return facts
 
 
-_CUT: Final = f"no: it ends after {ENTRIES_MAX:,} entries; the rest can be asked for by its time"
+def _whole(export: HistoryExport) -> str:
+    if export.whole == "yes":
+        return "yes"
+    if export.entries_count >= ENTRIES_MAX:
+        return f"no: it ends after {ENTRIES_MAX:,} entries; the rest can be asked for by its time"
+    return f"no: more runs have this name than the newest {NAMED_MAX:,}, whose entries it holds"
 
 
 def manifest_of(export: HistoryExport) -> dict[str, Any]:

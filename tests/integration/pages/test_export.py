@@ -17,6 +17,7 @@ from django.test import Client
 from console import exporting, following
 from console.export_models import ExportPiece, HistoryExport
 from console.models import Person, Role
+from console.queries import effects
 from runs import audit
 from runs.actors import Actor, ActorKind
 from runs.models import AuditLeaf
@@ -246,6 +247,20 @@ def test_more_than_an_export_holds_is_said(auditor: Client, monkeypatch: pytest.
     monkeypatch.setattr(exporting, "ENTRIES_MAX", 20)
     path = made(auditor)
     assert (manifest(auditor, path)["entries"], manifest(auditor, path)["whole"]) == (20, False)
+
+
+def test_an_export_by_a_name_that_more_runs_have_than_are_listed_says_so(
+    auditor: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(23):
+        factories.make_run(flow=f"flow-{number}", external_id="2026-11-29")
+    path = made(auditor, "q=2026-11-29")
+    assert (manifest(auditor, path)["entries"], manifest(auditor, path)["whole"]) == (23, True)
+    monkeypatch.setattr(effects, "NAMED_MAX", 22)
+    path = made(auditor, "q=2026-11-29", form="csv")
+    assert (manifest(auditor, path)["entries"], manifest(auditor, path)["whole"]) == (22, False)
+    assert "more runs have this name" in auditor.get(path).content.decode()
+    assert page_of(auditor, "/effects/?q=2026-11-29").notice.startswith("More runs have this name")
 
 
 def test_who_may_not_export_is_refused_and_whose_it_isnt_finds_nothing(login: Login, auditor: Client) -> None:
