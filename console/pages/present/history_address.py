@@ -18,6 +18,7 @@ from runs.models import NAME_LENGTH
 # The names that the address has for what the history is narrowed to, in the order of the fields.
 NARROWING: Final = ("q", "action", "provider", "actor", "from", "until", "show")
 _TIME_LENGTH_MAX: Final = 32
+_TEXTS: Final = ("q", "action", "provider", "actor")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +49,14 @@ def read_history(given: Mapping[str, str]) -> HistoryAddress:
     words = {name: clean(given.get(name, ""))[:NAME_LENGTH] for name in ("action", "provider", "actor")}
     words |= {"q": clean(given.get("q", "")), "show": show if show in set(Mark) else ""}
     unread = ["show"] if show and not words["show"] else []
+    # Cut, or without what the database can't hold, it would be another question too.
+    unread += [name for name in _TEXTS if words[name] != given.get(name, "").strip()]
     times: dict[str, datetime | None] = {}
     for name in ("from", "until"):
         text = clean(given.get(name, ""))[:_TIME_LENGTH_MAX]
         words[name] = text
         times[name] = instant(text, whole=name == "until")
-        if text and times[name] is None:
+        if text != given.get(name, "").strip() or (text and times[name] is None):
             unread.append(name)
     asked = Asked(
         text=words["q"],

@@ -168,6 +168,17 @@ def test_a_time_that_cant_be_read_is_said_and_nothing_is_listed(auditor: Client)
     assert entries(auditor, **{"from": f"{today:%Y-%m-%d}", "until": f"{today:%Y-%m-%d}"})
 
 
+@pytest.mark.parametrize("value", ["x\x00y", "x" * 301], ids=["not to be held", "too long"])
+@pytest.mark.parametrize("name", ["q", "action", "provider", "actor", "from", "until"])
+def test_a_filter_that_isnt_kept_as_it_is_isnt_left_out(auditor: Client, name: str, value: str) -> None:
+    cases.needs_decision()
+    page = page_of(auditor, f"/effects/?{urlencode({name: value})}")
+    assert (page.entries, page.empty.title) == ((), "Not searched")
+    assert "can’t be read" in page.notice
+    asked = auditor.post("/effects/exports/", {"query": urlencode({name: value}), "form": "csv"})
+    assert asked.status_code == 400
+
+
 def test_a_place_that_cant_be_read_is_a_400(auditor: Client) -> None:
     for name in ("after", "before"):
         assert auditor.get(f"/effects/?{name}=nonsense").status_code == 400
