@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -17,6 +17,10 @@ from runs.locking import database_now
 from runs.models import NAME_LENGTH, Team
 from runs.refusals import Invalid, NotFound
 
+if TYPE_CHECKING:
+    # It revokes whose account it closes, so it needs this module.
+    from console.people import By
+
 # A token that nobody has thought about for a year should stop working.
 DAYS_MAX: Final = 366
 DAYS_DEFAULT: Final = 90
@@ -24,7 +28,7 @@ DAYS_DEFAULT: Final = 90
 
 def make_token(
     *,
-    actor: Actor,
+    by: By,
     team: str,
     name: str,
     scopes: Collection[Scope],
@@ -33,8 +37,10 @@ def make_token(
 ) -> NewToken:
     """Make a token of a team. Owns its transaction. Its secret is in the answer and stored nowhere.
 
-    Raises `NotFound` for a team or person that there isn't, `Invalid`.
+    Raises `NotFound` for a team or person that there isn't, `Invalid`, `NotAnAdministrator`.
     """
+    from console.people import require_still
+
     said = " ".join(storable_text(name).split())
     if not 1 <= len(said) <= NAME_LENGTH or not said.isprintable():
         raise Invalid(f"A token needs a name of 1 to {NAME_LENGTH} characters.", where="name")
@@ -51,9 +57,11 @@ def make_token(
             person = rows.filter(pk=person_id, is_active=True, teams=found).first()
             if person is None:
                 raise NotFound("There is no such person in the token’s team.", where="person")
+        # After the lock: whoever was closed while they waited makes no token.
+        require_still(by)
         until = database_now() + timedelta(days=days)
         made = create_token(team=found, name=said, scopes=scopes, expires_at=until, person=person)
-        note_made(made.token, actor=actor)
+        note_made(made.token, actor=by.actor)
     return made
 
 
@@ -75,14 +83,20 @@ def note_made(token: ApiToken, *, actor: Actor) -> None:
     )
 
 
-def revoke_token(*, actor: Actor, token_id: str, reason: str = "") -> ApiToken:
-    """Revoke a token; one that is revoked stays as it is. Owns its transaction. Raises `NotFound`."""
+def revoke_token(*, by: By, token_id: str, reason: str = "") -> ApiToken:
+    """Revoke a token; one that is revoked stays as it is. Owns its transaction.
+
+    Raises `NotFound`, `NotAnAdministrator`.
+    """
+    from console.people import require_still
+
     with transaction.atomic():
         token = ApiToken.objects.select_for_update().filter(pk=token_id).first()
+        require_still(by)
         if token is None:
             raise NotFound("There is no such token.")
         if token.revoked_at is None:
-            _revoke([token], actor=actor, reason=reason)
+            _revoke([token], actor=by.actor, reason=reason)
     token.refresh_from_db()
     return token
 

@@ -366,7 +366,7 @@ def token_new(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     given = _given(request)
     try:
         made = tokens.make_token(
-            actor=by.actor,
+            by=by,
             team=_one(given, "team"),
             name=_one(given, "name"),
             scopes=[Scope(one) for one in given.get("scopes", []) if one in set(Scope)],
@@ -392,7 +392,7 @@ def token_revoke(request: HttpRequest, viewer: Viewer) -> HttpResponse:
     given = _given(request)
     try:
         reason = people.checked_reason(_one(given, "reason"))
-        revoked = tokens.revoke_token(actor=by.actor, token_id=_one(given, "token")[:40], reason=reason)
+        revoked = tokens.revoke_token(by=by, token_id=_one(given, "token")[:40], reason=reason)
     except Refusal as refusal:
         return _refused(request, _tokens(), refusal, form_id="revoke")
     messages.success(request, f"{revoked.name} is revoked.")

@@ -239,9 +239,7 @@ def test_a_closed_account_is_out_at_once_with_every_session_and_token(
         assert client.post("/login/", {"username": "olga", "password": PASSWORD}).status_code == 302
     by = By.person(ada)
     made = [
-        tokens.make_token(
-            actor=by.actor, team="ops", name=f"t {scope}", scopes=[scope], days=1, person_id=olga.pk
-        )
+        tokens.make_token(by=by, team="ops", name=f"t {scope}", scopes=[scope], days=1, person_id=olga.pk)
         for scope in (Scope.DECIDE, Scope.READ)
     ]
     callers = [Caller(one.secret) for one in made]
@@ -260,9 +258,7 @@ def test_a_closed_account_is_out_at_once_with_every_session_and_token(
 
 def test_a_person_without_a_role_reads_nothing_by_a_token_either(ada: Person, olga: Person) -> None:
     by = By.person(ada)
-    made = tokens.make_token(
-        actor=by.actor, team="ops", name="reads", scopes=[Scope.READ], days=1, person_id=olga.pk
-    )
+    made = tokens.make_token(by=by, team="ops", name="reads", scopes=[Scope.READ], days=1, person_id=olga.pk)
     assert Caller(made.secret).get("/cases").status == 200
     give(by, olga)
     assert Caller(made.secret).get("/cases").status == 403
@@ -368,9 +364,7 @@ def test_lists_go_on_after_fifty(desk: Client) -> None:
 
 
 def test_a_login_is_closed_and_a_token_revoked_from_the_command_line(ada: Person, olga: Person) -> None:
-    made = tokens.make_token(
-        actor=COMMAND_LINE.actor, team="ops", name="nightly", scopes=[Scope.READ], days=1
-    )
+    made = tokens.make_token(by=COMMAND_LINE, team="ops", name="nightly", scopes=[Scope.READ], days=1)
     call_command("revoketoken", made.token.pk, "--reason", REASON, stdout=io.StringIO())
     assert factories.fresh(made.token).revoked_at is not None
     call_command("closeperson", "olga", "--reason", REASON, stdout=io.StringIO())

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from allauth.socialaccount.models import SocialAccount
 
-from console import people, teams
-from console.models import Person, Role
+from console import people, teams, tokens
+from console.models import ApiToken, Person, Role, Scope
 from console.people import By, NotAnAdministrator, NotYourself
 from runs import account_access
 from runs.models import AccountTeam, AuditLeaf
@@ -42,6 +42,10 @@ def change(what: str, by: By, olga: Person) -> Callable[[], object]:
             return lambda: people.link(by=by, person_id=olga.pk, subject="a-subject", reason=REASON)
         case "invitation":
             return lambda: people.invite(by=by, person_id=olga.pk, reason=REASON)
+        case "token":
+            return lambda: tokens.make_token(
+                by=by, team=TEAM, name="nightly", scopes=[Scope.DECIDE], days=1, person_id=olga.pk
+            )
         case "policy":
             flow = make_run().flow_id
             return lambda: teams.set_flow_policy(
@@ -63,6 +67,7 @@ def change(what: str, by: By, olga: Person) -> Callable[[], object]:
     [
         ("link", "console_person", "username"),
         ("invitation", "console_person", "username"),
+        ("token", "console_person", "username"),
         ("policy", "runs_flow", "name"),
         ("account", "runs_provideraccount", "slug"),
     ],
@@ -85,6 +90,7 @@ def test_an_administrator_who_is_closed_while_their_change_waits_changes_nothing
     assert AuditLeaf.objects.count() == before
     assert not SocialAccount.objects.exists()
     assert not AccountTeam.objects.exists()
+    assert not ApiToken.objects.exists()
 
 
 def test_an_account_that_turns_out_to_be_the_administrators_own_meanwhile_is_left_alone(

@@ -20,9 +20,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             reason = people.checked_reason(options["reason"])
-            token = tokens.revoke_token(
-                actor=people.COMMAND_LINE.actor, token_id=options["token"], reason=reason
-            )
+            token = tokens.revoke_token(by=people.COMMAND_LINE, token_id=options["token"], reason=reason)
         except Refusal as refusal:
             raise CommandError(refusal.sentence) from refusal
         self.stdout.write(f"{token.name} ({token.pk}) is revoked.")
