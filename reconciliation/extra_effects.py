@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from reconciliation.models import Case
 from reconciliation.states import Resolution
@@ -14,15 +14,19 @@ from runs.states import Claim
 
 
 def dealt_with(operation: Operation, reference: str) -> bool:
-    """Whether an extra effect of this reference was accepted or compensated before: no new question."""
-    closed = Case.objects.filter(
-        operation=operation, resolution__in=[Resolution.ACCEPTED, Resolution.COMPENSATED]
+    """Whether an extra effect of this reference was accepted or compensated before: no new question.
+
+    Only what was told of while such a case was open was asked about there, and booked (`extra_minor`): what
+    had been told before, of another content perhaps, was not.
+    """
+    asked_about = Case.objects.filter(
+        operation=operation,
+        resolution__in=[Resolution.ACCEPTED, Resolution.COMPENSATED],
+        opened_at__lte=OuterRef("recorded_at"),
+        resolved_at__gt=OuterRef("recorded_at"),
     )
-    latest = closed.order_by("-number").values_list("resolved_at", flat=True).first()
-    if latest is None:
-        return False
     told = Evidence.objects.filter(operation=operation, claim=Claim.RECEIPT, reference=reference)
-    return told.filter(recorded_at__lt=latest).exists()
+    return told.filter(Exists(asked_about)).exists()
 
 
 def extra_minor(operation: Operation, *, since: datetime) -> int:

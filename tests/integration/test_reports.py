@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from reconciliation import decisions, gathering, reports
+from reconciliation.approval_models import ApprovalRequest
+from reconciliation.approving import approve
 from reconciliation.models import Case
 from reconciliation.reports import ReceiptMismatch, ReceiptReused, SeenReply, Sender
 from reconciliation.states import Action, CaseKind, CaseState, Need, Resolution
@@ -18,6 +20,7 @@ from tests.cases_world import (
     case_of,
     decide,
     declare,
+    given,
     in_doubt,
     make_sent,
     open_case_of,
@@ -40,6 +43,7 @@ from tests.factories import (
     quieten,
     send,
 )
+from tests.people import approver, operator
 
 pytestmark = pytest.mark.django_db
 
@@ -313,6 +317,26 @@ def test_an_extra_effect_that_was_dealt_with_is_not_asked_about_anew() -> None:
     decide(case_of(claimed), Action.ACCEPT)
     assert report("receipt", claimed, reference="ord_2", note="seen later")["case"] is None
     assert report("receipt", claimed, reference="ord_3")["case"] is not None
+
+
+def test_an_effect_that_was_told_of_before_another_was_dealt_with_is_asked_about() -> None:
+    claimed = make_sent(minor=500)
+    # Of another content, so it confirms nothing; then the effect that was meant turns up.
+    report_refused("receipt", claimed, reference="ord_2", quantity=41)
+    case = case_of(claimed)
+    decided = decide(case, Action.CONFIRM, actor=operator().actor, receipt=given(claimed.operation, "ord_1"))
+    approval = ApprovalRequest.objects.get(pk=decided.approval)
+    approve(
+        approval_id=approval.pk,
+        teams=[TEAM],
+        worker=approver(),
+        content_digest=approval.content_digest,
+        comment="The supplier shows order one, and says nothing of order two.",
+    )
+    assert state_of(claimed) == "confirmed"
+    report("receipt", claimed, reference="ord_3")
+    decide(case_of(claimed), Action.COMPENSATE)
+    assert report("receipt", claimed, reference="ord_2")["case"] is not None
 
 
 @pytest.mark.parametrize(("action", "spent"), [(Action.ACCEPT, 500 + 700), (Action.COMPENSATE, 500)])
