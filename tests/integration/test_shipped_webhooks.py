@@ -14,7 +14,7 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from reconciliation import cases, webhooks
+from reconciliation import moves, webhooks
 from reconciliation.accounts import sync_accounts
 from reconciliation.models import Case
 from reconciliation.providers import registry
@@ -516,7 +516,7 @@ def give_up(claimed: Claimed) -> None:
     case = case_of(claimed)
     with held(claimed.operation) as locked:
         settling.abandon(locked, actor=PERSON, known_effect="Nobody knows.", reason="It took too long.")
-        cases.resolve(locked, case, Resolution.ABANDONED, actor=PERSON)
+        moves.resolve(locked, case, Resolution.ABANDONED, actor=PERSON)
 
 
 def test_an_adyen_notice_about_what_is_settled_is_known_by_its_receipt() -> None:
