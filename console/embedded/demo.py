@@ -335,8 +335,32 @@ def choose_port(*, preferred: int | None, usual: int) -> int:
             except OSError:
                 continue
             found: int = probe.getsockname()[1]
-            return found
+            if _reserve(found):
+                return found
     raise EmbeddedServerError("No TCP port of 127.0.0.1 is free.")
+
+
+# Held until this process ends, however it ends.
+_reserved: dict[int, socket.socket] = {}
+
+
+def _reserve(port: int) -> bool:
+    """Hold a port against other starts, from before our look at it counts until our server has it.
+
+    Two that choose at one instant would both find it free, and granian shares a port with another granian
+    instead of refusing it: each would answer for the other. A name in Linux's abstract namespace needs no
+    file and ends with the process; elsewhere there is none, and the instant stays.
+    """
+    if sys.platform != "linux" or port in _reserved:
+        return True
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        held.bind(f"\0recourse-port-{port}")
+    except OSError:
+        held.close()
+        return False
+    _reserved[port] = held
+    return True
 
 
 def _kept_port(home: folders.Home, name: str) -> int | None:
