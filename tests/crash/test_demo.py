@@ -240,3 +240,22 @@ def test_a_reset_never_touches_a_database_of_yours(spawn: Spawn, state_dir: Path
     assert refused.wait() != 0
     assert "Nothing was deleted." in refused.output()
     assert (state_dir / "private" / "logins.json").exists()
+
+
+def test_starts_at_one_instant_choose_a_port_each(spawn: Spawn) -> None:
+    # All of them look before any server listens.
+    choose = (
+        "import sys; from console.embedded.demo import choose_port;"
+        " print('chose', choose_port(preferred=None, usual=int(sys.argv[1])), flush=True);"
+        " __import__('signal').pause()"
+    )
+    usual = str(free_port())
+    env = {"PATH": os.defpath, "PYTHONPATH": str(ROOT)}
+    starts = [spawn.python("-c", choose, usual, env=env) for _ in range(4)]
+    chosen = [one.wait_for(r"^chose (\d+)$").group(1) for one in starts]
+    assert len(set(chosen)) == len(starts)
+    # Whoever is killed holds nothing any more.
+    kept = chosen[0]
+    starts[0].kill()
+    again = spawn.python("-c", choose, kept, env=env)
+    assert again.wait_for(r"^chose (\d+)$").group(1) == kept
