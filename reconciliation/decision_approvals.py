@@ -112,7 +112,6 @@ def _parameters(asked: Asked, why: str) -> dict[str, Any]:
 
 def _asked_of(approval: ApprovalRequest, parameters: Mapping[str, Any]) -> Asked:
     """What the requester asked for, as they did."""
-    receipt = parameters.get("receipt")
     return Asked(
         action=Action(parameters["action"]),
         seen_version=parameters["seen_version"],
@@ -122,13 +121,19 @@ def _asked_of(approval: ApprovalRequest, parameters: Mapping[str, Any]) -> Asked
         idempotency_key=approval.key,
         executor=parameters.get("executor", ""),
         then=parameters.get("then", ""),
-        receipt=None
-        if receipt is None
-        else GivenReceipt(
-            evidence_id=receipt["evidence_id"],
-            reference=receipt["reference"],
-            body=base64.b64decode(receipt["body_base64"]),
-        ),
+        receipt=receipt_asked_for(parameters),
+    )
+
+
+def receipt_asked_for(parameters: Mapping[str, Any]) -> GivenReceipt | None:
+    """The receipt that the requester would have confirmed with; None where they named and gave none."""
+    receipt = parameters.get("receipt")
+    if receipt is None:
+        return None
+    return GivenReceipt(
+        evidence_id=receipt["evidence_id"],
+        reference=receipt["reference"],
+        body=base64.b64decode(receipt["body_base64"]),
     )
 
 

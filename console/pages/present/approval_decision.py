@@ -14,7 +14,7 @@ from console.pages.present.outcomes import consequences_in, in_words
 from console.pages.shapes import Banner, Code, Consequence, DiffView, Fact, Phrase, Strong
 from console.queries.approvals import ApprovalRead
 from reconciliation.approval_models import ApprovalKind
-from reconciliation.asked import GivenReceipt
+from reconciliation.decision_approvals import receipt_asked_for
 from reconciliation.foreseeing import Choices
 from reconciliation.permissions import GIVE_ONE
 from reconciliation.providers.redaction import Redactor
@@ -99,14 +99,12 @@ def _decision_content(
 
 def compared(read: ApprovalRead) -> tuple[tuple[DiffView, ...], str]:
     """What is compared with the intended effect, a given record first, and what is said where nothing is."""
-    case, receipt = read.case, read.parameters.get("receipt") or {}
-    if case is None:
+    if read.case is None:
         return (), ""
-    on_record = diffs_of(case)
-    if not receipt.get("body_sha256"):
+    on_record, receipt = diffs_of(read.case), receipt_asked_for(read.parameters)
+    if receipt is None or not receipt.body:
         return on_record, "Nothing to compare: no record of the effect is known."
-    body = base64.b64decode(receipt["body_base64"])
-    given, why = diff_of_given(case, GivenReceipt(reference=str(receipt["reference"]), body=body))
+    given, why = diff_of_given(read.case, receipt)
     shown = on_record if given is None else (given, *on_record)
     return shown, f"Nothing to compare: no lookup found a record, and of the one that was given: {why}"
 
