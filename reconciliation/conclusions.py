@@ -74,7 +74,7 @@ Conclusion = ConfirmBy | RejectBy | NotSent | RepeatByKey | AskPerson | KeepLook
 def conclude(facts: Facts, contract: Contract, now: datetime) -> Conclusion:
     """What evidence settles without a person; otherwise who or what the case waits for."""
     if facts.case_state == CaseState.RESOLVED or facts.operation_state != OperationState.SENT_UNKNOWN:
-        return AskPerson(Need.CONFLICT) if facts.case_kind == CaseKind.CONFLICT else Wait()
+        return AskPerson(_conflict_need(facts)) if facts.case_kind == CaseKind.CONFLICT else Wait()
     if making_absent_rules.under_way(facts) is not None:
         # Its answer, or its time, comes first: what is seen meanwhile may be of before or after it.
         return Wait()
