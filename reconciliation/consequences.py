@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from reconciliation.conclusions import matching_references
 from reconciliation.contracts import Contract, LateSend
 from reconciliation.facts import Facts
 from reconciliation.making_absent_rules import may_prove
+from reconciliation.providers.base import FindingKind
 from reconciliation.questions import silent_at
-from reconciliation.states import Action, Then
+from reconciliation.states import Action, CaseKind, Then
 from runs.money import Money
 from runs.states import RUN_ENDED, Executor, OperationState, Reservation
 
@@ -86,6 +88,7 @@ class Consequences:
 
     `not_before_at` and `not_after_at` bound a repeat as far as they are known now. `books` is the budget
     afterwards. `may_surprise`: an earlier request can still land, or its effect show, after this.
+    `asks_on`: the case stays open over the other effects that are on record.
     """
 
     action: Action
@@ -100,6 +103,7 @@ class Consequences:
     key_retired: bool
     final: bool
     may_surprise: bool
+    asks_on: bool = False
     not_before_at: datetime | None = None
     not_after_at: datetime | None = None
 
@@ -162,7 +166,14 @@ def _confirm(facts: Facts, books: Books, run: RunFacts, receipt_minor: int | Non
         key_retired=True,
         final=True,
         may_surprise=False,
+        asks_on=_shows_others(facts),
     )
+
+
+def _shows_others(facts: Facts) -> bool:
+    """Whether more effects of ours are on record than the one that it would be confirmed with."""
+    several = facts.lookup is not None and facts.lookup.finding == FindingKind.SEVERAL
+    return facts.case_kind == CaseKind.CONFLICT and (several or len(matching_references(facts)) > 1)
 
 
 def _retry(

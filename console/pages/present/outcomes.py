@@ -44,6 +44,9 @@ def in_words(read: CaseRead, done: Consequences, *, with_run: bool = True) -> tu
     said += _budget(done)
     if done.key_retired and done.action in (Action.CONFIRM, Action.ABANDON, Action.MAKE_ABSENT):
         said.append(Consequence(icon="key-round", text=("The key is retired. ", Strong("No more requests"))))
+    if done.asks_on:
+        text: Phrase = ("What becomes of the other effect is asked next: the case ", Strong("stays open"))
+        said.append(Consequence(icon="git-compare", text=text))
     if done.may_surprise and read.operation.attempts_count:
         sent = read.operation.attempts_count
         which = "the request" if sent == 1 else f"one of the {sent} requests"

@@ -79,6 +79,7 @@ def test_every_record_that_was_found_is_compared(operator: Client) -> None:
     assert page.question == "Which refund of €1,240.00 is the one that was intended?"
     assert len(page.other_diffs) == 1
     body = show(operator, opened)
+    assert "What becomes of the other effect is asked next" in body
     for title in ("Intended effect and record 1 of 2, rfd_01", "Intended effect and record 2 of 2, rfd_02"):
         assert body.count(title) == 1
     ids = re.findall(r'\bid="([^"]+)"', body)
