@@ -13,9 +13,10 @@ from django.db import transaction
 
 from reconciliation.decisions import find_case
 from reconciliation.models import Case
+from reconciliation.moves import append_event
 from reconciliation.states import TakenAs
 from reconciliation.work_models import CaseClaim
-from reconciliation.working import Worker, append_event, claim_of, lock_open, require_person, taken
+from reconciliation.working import Worker, claim_of, lock_open, require_person, taken
 from runs.journal.evidence import storable_text
 from runs.models import NAME_LENGTH
 

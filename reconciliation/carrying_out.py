@@ -28,7 +28,7 @@ from reconciliation.models import Case, Decision
 from reconciliation.permissions import ActionStatus
 from reconciliation.persons import KeyReused, Worker
 from reconciliation.policy import POLICY
-from reconciliation.states import Action, CaseKind, Need, Resolution, Then
+from reconciliation.states import Action, CaseKind, Resolution, Then
 from reconciliation.waking import wake_after_commit
 from runs import audit
 from runs.actors import Actor
@@ -186,17 +186,22 @@ def _confirm(deciding: Deciding, decision: Decision) -> None:
             unlocks_at=None,
         ) from reused
     Decision.objects.filter(pk=decision.pk).update(evidence=evidence, reference=receipt.reference)
-    case = deciding.case
-    told = extra_effects.told_since(locked.operation, case.opened_at)
-    others = extra_effects.others_on_record(deciding.judged.facts, tuple(told), confirmed=receipt.reference)
-    if case.kind == CaseKind.CONFLICT and others:
+    others = _others_on_record(deciding, receipt.reference)
+    if others:
         # One of several is the one that was meant. What becomes of the others is still to be said: as of an
         # effect after success (DESIGN law 9).
-        why = f"Confirmed with {receipt.reference}. Effects of ours on record beside it: {len(others)}."
-        need = Need(case.need) if case.need else Need.CONFLICT
-        moves.hand_to_person(locked, case, need, why=why, actor=actor)
+        why = f"Confirmed with {receipt.reference}. Effects of ours on record beside it: {others}."
+        moves.ask_on(locked, deciding.case, why=why, actor=actor)
         return
-    moves.resolve(locked, case, Resolution.CONFIRMED, actor=actor)
+    moves.resolve(locked, deciding.case, Resolution.CONFIRMED, actor=actor)
+
+
+def _others_on_record(deciding: Deciding, confirmed: str) -> int:
+    case = deciding.case
+    if case.kind != CaseKind.CONFLICT:
+        return 0
+    told = tuple(extra_effects.told_since(deciding.locked.operation, case.opened_at))
+    return len(extra_effects.others_on_record(deciding.judged.facts, told, confirmed=confirmed))
 
 
 def _receipt_of_one(deciding: Deciding) -> tuple[Evidence, settling.ReceiptFacts]:

@@ -79,7 +79,7 @@ def open_case(locked: LockedOperation, *, kind: CaseKind, because: str) -> Case:
     )
     settling.open_doubt(locked)
     after = {"kind": str(kind), "because": because}
-    moves.append_leaf(locked, case, "case.opened", moves.BY_POLICY, after, because)
+    moves.append_leaf(case, "case.opened", moves.BY_POLICY, after, because)
     wake_after_commit("look_up", case.pk)
     return case
 
@@ -164,7 +164,7 @@ def _repeat(locked: LockedOperation, case: Case, judged: Judged) -> None:
         made_at=locked.now,
     )
     after = {"decision": decision.pk, "policy": POLICY, "executor": str(executor)}
-    moves.append_leaf(locked, case, "case.decided.retry", moves.BY_POLICY, after, decision.reason)
+    moves.append_leaf(case, "case.decided.retry", moves.BY_POLICY, after, decision.reason)
     has_lookup = judged.contract.has_lookup
     moves.start_retrying(locked, case, actor=moves.BY_POLICY, has_lookup=has_lookup)
     if not has_lookup:

@@ -32,7 +32,6 @@ from reconciliation.providers.base import (
 )
 from reconciliation.states import CaseState, Need
 from reconciliation.waking import wake, wake_after_commit
-from runs import audit
 from runs.actors import Actor, ActorKind
 from runs.journal.evidence import record_evidence, storable_text
 from runs.locking import LockedOperation, lock_operation
@@ -350,17 +349,8 @@ def ask_again(*, case_id: str, team: str | None, actor: Actor, list_id: str = ""
             wake_after_commit("look_up_now", case.pk)
         else:
             moves.look_again_now(locked, case)
-            audit.append(
-                audit.Event(
-                    action="case.lookup_asked",
-                    actor=actor,
-                    team=case.team_id,
-                    run=case.run_id,
-                    operation=case.operation_id,
-                    subject=case.pk,
-                    after={"list": list_id} if list_id else {},
-                )
-            )
+            after = {"list": list_id} if list_id else {}
+            moves.append_event(case, actor, "case.lookup_asked", after=after)
         log.info("lookup_asked", case=case_id, by=actor.id)
         return case
 

@@ -77,7 +77,7 @@ def move(
     case.save()
     if changed:
         after: dict[str, Any] = {"from": before, "state": str(state), "need": str(need)}
-        append_leaf(locked, case, "case.moved", actor, after, why)
+        append_leaf(case, "case.moved", actor, after, why)
 
 
 def look_now_and_then(locked: LockedOperation, case: Case, contract: Contract) -> None:
@@ -163,6 +163,16 @@ def back_from_approval(locked: LockedOperation, case: Case, *, why: str, actor: 
     hand_to_person(locked, case, need, why=why, actor=actor)
 
 
+def ask_on(locked: LockedOperation, case: Case, *, why: str, actor: Actor) -> None:
+    """needs_decision or awaiting_approval → needs_decision: what was decided leaves a question open.
+
+    It is another question, so another version, also where the case is in that state already.
+    """
+    if case.state == CaseState.NEEDS_DECISION:
+        case.version += 1
+    hand_to_person(locked, case, Need(case.need) if case.need else Need.CONFLICT, why=why, actor=actor)
+
+
 def resolve(locked: LockedOperation, case: Case, resolution: Resolution, *, actor: Actor) -> None:
     """Close the case. Its operation has been settled, or stays as it was (conflicts after the fact)."""
     before = case.state
@@ -178,7 +188,7 @@ def resolve(locked: LockedOperation, case: Case, resolution: Resolution, *, acto
         ]
     )
     after = {"from": before, "resolution": str(resolution), "policy": POLICY}
-    append_leaf(locked, case, "case.resolved", actor, after, "")
+    append_leaf(case, "case.resolved", actor, after, "")
 
 
 def note_new_evidence(locked: LockedOperation, case: Case, *, looked_up: bool = False) -> None:
@@ -198,10 +208,21 @@ def note_new_evidence(locked: LockedOperation, case: Case, *, looked_up: bool = 
         hand_to_person(locked, case, Need.GRANT_ENDED, why=why)
 
 
-def append_leaf(
-    locked: LockedOperation, case: Case, action: str, actor: Actor, after: dict[str, Any], why: str
+def append_leaf(case: Case, action: str, actor: Actor, after: dict[str, Any], why: str) -> None:
+    """Append the leaf of what happened to the case itself: with the version that it has now."""
+    append_event(case, actor, action, after={"version": case.version, **after}, reason=why)
+
+
+def append_event(
+    case: Case,
+    actor: Actor,
+    action: str,
+    *,
+    after: dict[str, Any],
+    before: dict[str, Any] | None = None,
+    reason: str = "",
 ) -> None:
-    """Write into the audit log what happened to the case, with the version that it has now."""
+    """Append the leaf of an event of a case, in the transaction of what it tells."""
     audit.append(
         audit.Event(
             action=action,
@@ -210,8 +231,9 @@ def append_leaf(
             run=case.run_id,
             operation=case.operation_id,
             subject=case.pk,
-            after={"version": case.version, **after},
-            reason=why,
+            before=before or {},
+            after=after,
+            reason=reason,
         )
     )
 

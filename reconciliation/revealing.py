@@ -18,9 +18,10 @@ from django.db import transaction
 from reconciliation.attachment_models import CaseAttachment
 from reconciliation.decisions import Forbidden, find_case
 from reconciliation.models import Case
+from reconciliation.moves import append_event
 from reconciliation.providers import registry
 from reconciliation.providers.redaction import REDACTED, REDACTED_CARD, Redactor
-from reconciliation.working import REASON_LENGTH_MAX, REASON_LENGTH_MIN, Worker, append_event
+from reconciliation.working import REASON_LENGTH_MAX, REASON_LENGTH_MIN, Worker
 from runs.actors import ActorKind
 from runs.canonical import digest
 from runs.ids import could_be_id

@@ -17,9 +17,10 @@ from django.db.models.functions import Now
 
 from reconciliation.decisions import Forbidden, find_case
 from reconciliation.models import Case
+from reconciliation.moves import append_event
 from reconciliation.states import CaseKind, CaseState
 from reconciliation.work_models import CaseSnooze
-from reconciliation.working import REASON_LENGTH_MAX, REASON_LENGTH_MIN, Worker, append_event
+from reconciliation.working import REASON_LENGTH_MAX, REASON_LENGTH_MIN, Worker
 from runs.actors import ActorKind
 from runs.journal.evidence import storable_text
 from runs.locking import database_now

@@ -17,11 +17,11 @@ from django.db.models.functions import Least
 
 from reconciliation.decisions import find_case
 from reconciliation.models import Case
+from reconciliation.moves import append_event
 from reconciliation.persons import Forbidden, Worker
 from reconciliation.states import CaseState, TakenAs
 from reconciliation.work_models import CaseClaim, CasePresence
-from runs import audit
-from runs.actors import Actor, ActorKind
+from runs.actors import ActorKind
 from runs.ids import could_be_id
 from runs.journal.evidence import storable_text
 from runs.locking import database_now
@@ -41,7 +41,6 @@ __all__ = [
     "CaseTaken",
     "ClaimGone",
     "Worker",
-    "append_event",
     "be_there",
     "claim_case",
     "claim_of",
@@ -239,31 +238,6 @@ def _gone(held: CaseClaim | None) -> ClaimGone:
         return ClaimGone("Your claim on this case had ended already. Nothing else was changed.")
     name = held.actor_name or held.actor
     return ClaimGone(f"This claim isn’t yours any more: {name} works on the case now.", by=name)
-
-
-def append_event(
-    case: Case,
-    actor: Actor,
-    action: str,
-    *,
-    after: dict[str, Any],
-    before: dict[str, Any] | None = None,
-    reason: str = "",
-) -> None:
-    """Append the leaf of an event in the work on a case, in the transaction of what it tells."""
-    audit.append(
-        audit.Event(
-            action=action,
-            actor=actor,
-            team=case.team_id,
-            run=case.run_id,
-            operation=case.operation_id,
-            subject=case.pk,
-            before=before or {},
-            after=after,
-            reason=reason,
-        )
-    )
 
 
 # --- Who is there -------------------------------------------------------------------------------------------
