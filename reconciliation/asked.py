@@ -20,6 +20,7 @@ from reconciliation.providers.redaction import Redactor
 from reconciliation.states import Action, Permission, ReasonCode, Then
 from runs.canonical import canonicalise, digest, parse
 from runs.models import Operation
+from runs.money import Money
 from runs.refusals import Invalid, Refusal
 from runs.states import Executor
 
@@ -208,6 +209,23 @@ def match_given(
         redactor=redactor,
     )
     return match if is_declared(judged.account) else not_comparable(match)
+
+
+def amount_stated(operation: Operation, judged: Judged, given: GivenReceipt) -> Money | None:
+    """The amount of the receipt that is confirmed with, which is what is then booked.
+
+    None where it states none, or is on record and equal to what was intended: the operation's own is booked.
+    """
+    if given.body:
+        return match_given(operation, judged, given).receipt.amount
+    named = [
+        one
+        for one in judged.facts.receipts
+        if given.evidence_id in ("", one.evidence_id) and given.reference == one.reference
+    ]
+    record = record_of(operation, named[0]) if named else None
+    amount = record.get("amount") if record is not None else None
+    return Money(str(amount[0]), int(amount[1])) if amount else None
 
 
 def require_console_may_send(operation: Operation, judged: Judged) -> None:

@@ -96,18 +96,12 @@ def _decided(item: BulkItem, wanted: Wanted, now: datetime) -> Foreseen:
         reviewed = consider(case=case, operation=operation, judged=judged, asked=asked, may_ask=False)
     except Refusal as refusal:
         return Foreseen(position=item.position, case=case, why_not=sentence_of(refusal))
-    amount = reviewed.amount
-    same = amount is not None and amount.currency == operation.amount_currency
     done = foresee(
         asked.action,
         run=run,
         operation=operation,
         judged=judged,
         now=now,
-        choices=Choices(
-            executor=wanted.executor,
-            then=wanted.then,
-            receipt_minor=amount.minor if amount is not None and same else None,
-        ),
+        choices=Choices(executor=wanted.executor, then=wanted.then, receipt_amount=reviewed.amount),
     )
     return Foreseen(position=item.position, case=case, consequences=done)

@@ -16,11 +16,14 @@ from runs.states import PauseReason, Reservation
 
 @dataclass(frozen=True, kw_only=True)
 class Choices:
-    """How an action is to be carried out, as far as it has been chosen."""
+    """How an action is to be carried out, as far as it has been chosen.
+
+    `receipt_amount` is what the receipt states that it would be confirmed with, None where it states nothing.
+    """
 
     executor: str = ""
     then: str = ""
-    receipt_minor: int | None = None
+    receipt_amount: Money | None = None
 
 
 def foresee(
@@ -57,7 +60,7 @@ def foresee(
         ),
         executor=choices.executor,
         then=choices.then,
-        receipt_minor=choices.receipt_minor,
+        receipt_minor=_booked_minor(operation, choices.receipt_amount),
         extra_minor=extra_minor,
     )
 
@@ -69,3 +72,8 @@ def _amount(operation: Operation) -> Money | None:
     except Refusal:
         # A code that is no amount's any more: nothing can be said of it in numbers.
         return None
+
+
+def _booked_minor(operation: Operation, stated: Money | None) -> int | None:
+    """A receipt's amount where the budget can hold it: in another currency the operation's own is booked."""
+    return stated.minor if stated is not None and stated.currency == operation.amount_currency else None

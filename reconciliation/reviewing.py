@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from reconciliation.asked import (
     Asked,
     GivenReceipt,
+    amount_stated,
     check_words,
     locked_refusal,
     match_given,
@@ -85,9 +86,13 @@ def _review_receipt(
         receipt = receipt_on_record(operation, judged, given)
         return Reviewed(status=status, reference=receipt.reference, evidence_id=receipt.evidence_id)
     named = receipt_named(operation, judged, status, given)
+    if named is None:
+        return Reviewed(status=status, why_two=why, reference=given.reference)
+    on_record = GivenReceipt(evidence_id=named.evidence_id, reference=named.reference)
     return Reviewed(
         status=status,
         why_two=why,
-        reference=named.reference if named is not None else given.reference,
-        evidence_id=named.evidence_id if named is not None else "",
+        reference=named.reference,
+        evidence_id=named.evidence_id,
+        amount=amount_stated(operation, judged, on_record),
     )

@@ -14,6 +14,7 @@ from console.pages.present.outcomes import consequences_in, in_words
 from console.pages.shapes import Banner, Code, Consequence, DiffView, Fact, Phrase, Strong
 from console.queries.approvals import ApprovalRead
 from reconciliation.approval_models import ApprovalKind
+from reconciliation.asked import GivenReceipt, amount_stated
 from reconciliation.decision_approvals import receipt_asked_for
 from reconciliation.foreseeing import Choices
 from reconciliation.permissions import GIVE_ONE
@@ -31,10 +32,11 @@ def told_decision(read: ApprovalRead, kind: ApprovalKind) -> Told:
     action = Action(parameters["action"])
     said: tuple[Consequence, ...] = ()
     if case is not None:
+        receipt = receipt_asked_for(parameters) or GivenReceipt()
         choices = Choices(
             executor=str(parameters.get("executor", "")),
             then=str(parameters.get("then", "")),
-            receipt_minor=None,
+            receipt_amount=amount_stated(case.operation, case.judged, receipt),
         )
         said = in_words(case, consequences_in(case, action, choices))
     return Told(

@@ -54,17 +54,8 @@ def review_page(
     errors: tuple[FieldError, ...] = (),
 ) -> ReviewPage:
     """The last look: everything that the decision would do, and nothing done."""
-    amount = reviewed.amount
-    same_currency = amount is not None and amount.currency == read.operation.amount_currency
-    done = consequences_in(
-        read,
-        action,
-        Choices(
-            executor=form["executor"],
-            then=form.then,
-            receipt_minor=amount.minor if amount is not None and same_currency else None,
-        ),
-    )
+    choices = Choices(executor=form["executor"], then=form.then, receipt_amount=reviewed.amount)
+    done = consequences_in(read, action, choices)
     title, heading, primary = _headings(read, action)
     said = [*_receipt(reviewed), *in_words(read, done), last_word(done)]
     if reviewed.why_two:

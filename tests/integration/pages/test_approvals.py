@@ -314,6 +314,8 @@ def test_a_record_that_was_given_is_compared_with_what_was_intended(jonas: Clien
     text = text_of(shown)
     assert "Nothing to compare" not in text
     assert "hush-hush" not in text
+    # What is booked is what the receipt says, as it is once it is consented to.
+    assert "Books €1,204.00" in text
 
 
 @pytest.mark.parametrize(
